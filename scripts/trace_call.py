@@ -126,9 +126,7 @@ def installation(root: Path) -> Iterator[tuple[str, str]]:
     settings = Settings(**where, local_sandbox="plain", warm_pool=0, poll_s=POLL_S)
     hints, wakeups = LocalHints(), LocalWakeups()
     with ExitStack() as opened:
-        api, own = (
-            opened.enter_context(closing(Services(settings, hints=hints, wakeups=wakeups))) for _ in range(2)
-        )
+        api, own = (opened.enter_context(closing(Services(settings, hints=hints, wakeups=wakeups))) for _ in range(2))
         worker = Worker(own, opened.enter_context(closing(open_local(settings))), {"base": host_image()})
         opened.callback(worker.stop)
         worker.start()

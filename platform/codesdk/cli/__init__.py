@@ -1,4 +1,4 @@
-"""The `codesdk` command: a thin face over the services and the HTTP API."""
+"""The `codesdk` command, a thin layer over the services and the HTTP API."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def main() -> None:
     try:
         from codesdk.cli.entrypoint import run  # noqa: PLC0415 (importing the package must not build the command tree)
     except KeyboardInterrupt:
-        sys.exit(130)  # as `ending` says it: Ctrl-C while the modules load, which takes a second, is no defect
+        sys.exit(130)  # Ctrl-C while the modules load, which takes a second, isn't a defect
     run()

@@ -1,4 +1,4 @@
-"""The running daemon, over its HTTP API."""
+"""HTTP client of the running daemon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=60.0)
 """Seconds; a stream sends a comment every 15, so silence of 60 is a dead connection."""
 UPLOAD_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=600.0)
-"""Seconds; the answer comes when the bytes are durable, which a store far away takes its time for."""
+"""Seconds; the response comes once the bytes are durable, which takes a remote store a while."""
 PAGE = 500
 RECONNECT_S = 1.0
 
@@ -40,7 +40,7 @@ class NotRunning(Fault):
 
 
 class OpenedSession(FrozenModel):
-    """A new session, with what its agent connects with."""
+    """A new session with its agent's token and MCP URL."""
 
     session: Session
     token: str
@@ -57,46 +57,46 @@ class ApiClient:
         self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
 
     def __enter__(self) -> Self:
-        """Use it until the block ends."""
+        """Close the connections at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
     def open_session(self, wish: NewSession) -> OpenedSession:
-        """A new session."""
+        """Open a session."""
         return OpenedSession.model_validate(self.request("POST", "/v1/sessions", json=wish.model_dump(mode="json")))
 
     def session(self, session: str) -> Session:
-        """One session."""
+        """Get one session."""
         return Session.model_validate(self.request("GET", f"/v1/sessions/{session}"))
 
     def sessions(self, limit: int = 100) -> list[Session]:
-        """Newest first."""
+        """List sessions, newest first."""
         found = self.request("GET", "/v1/sessions", params={"limit": limit})["sessions"]
         return [Session.model_validate(item) for item in found]
 
     def pinned_policy(self) -> str | None:
-        """The hash of the version that decides in place of the shared files; None where the files do."""
+        """The hash of the promoted policy version; None if the policy files are in force."""
         found = self.request("GET", "/v1/policy/versions", params={"layer": SHARED})["pinned"]
         return str(found) if found else None
 
     def close_session(self, session: str) -> Session:
-        """End it."""
+        """Close a session."""
         return Session.model_validate(self.request("DELETE", f"/v1/sessions/{session}"))
 
     def sandbox(self, session: str, turn: Literal["stop", "start"] | None = None) -> SessionSandbox:
-        """How its sandbox is; `turn`: after asking for that."""
+        """The state of the session's sandbox, after the change if `turn` is given."""
         where = f"/v1/sessions/{session}/sandbox"
         answer = self.request("POST", f"{where}/{turn}") if turn else self.request("GET", where)
         return SessionSandbox.model_validate(answer)
 
     def upload(self, content: bytes, name: str, content_type: str = "application/gzip") -> Artifact:
-        """Keep bytes as an artifact."""
+        """Upload bytes as an artifact."""
         return self.send(iter((content,)), name, content_type)
 
     def send(self, pieces: Iterator[bytes], name: str, content_type: str, session: str | None = None) -> Artifact:
-        """Keep bytes that come in pieces as an artifact."""
+        """Upload an artifact in chunks."""
         params = {"name": name, **({"session_id": session} if session else {})}
         headers = {"Content-Type": content_type}
         sent = self.request(
@@ -105,7 +105,7 @@ class ApiClient:
         return Artifact.model_validate(sent)
 
     def artifacts(self, session: str | None = None) -> Iterator[Artifact]:
-        """Newest first, all of them."""
+        """List all artifacts, newest first."""
         params: dict[str, Any] = {"limit": PAGE, **({"session_id": session} if session else {})}
         while page := self.request("GET", "/v1/artifacts", params=params)["artifacts"]:
             yield from (Artifact.model_validate(item) for item in page)
@@ -113,7 +113,7 @@ class ApiClient:
 
     @contextmanager
     def download(self, artifact: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Its hash, and its bytes as they come; the caller checks them."""
+        """Its content hash and its bytes as chunks. The caller verifies the hash."""
         try:
             with self._http.stream("GET", f"/v1/artifacts/{artifact}") as response:
                 if response.is_error:
@@ -124,11 +124,11 @@ class ApiClient:
             raise _unreachable(self.url) from error
 
     def delete_artifact(self, artifact: str) -> Artifact:
-        """Remove its record."""
+        """Delete an artifact's record."""
         return Artifact.model_validate(self.request("DELETE", f"/v1/artifacts/{artifact}"))
 
     def pending(self, session: str | None = None) -> Iterator[Approval]:
-        """All that waits, newest first."""
+        """List all pending approvals, newest first."""
         page = self.approvals(ApprovalState.PENDING, session)
         while page:
             yield from page
@@ -141,36 +141,36 @@ class ApiClient:
         rule: str | None = None,
         before: str | None = None,
     ) -> list[Approval]:
-        """Newest first, at most 200. `before`: the last one of the page before."""
+        """List up to 200 approvals, newest first. `before`: id of the last one of the previous page."""
         asked = {"state": state.value if state else None, "session_id": session, "rule": rule, "before": before}
         params = {name: value for name, value in asked.items() if value}
         found = self.request("GET", "/v1/approvals", params=params)["approvals"]
         return [Approval.model_validate(item) for item in found]
 
     def approval(self, approval: str) -> Approval:
-        """One approval."""
+        """Get one approval."""
         return Approval.model_validate(self.request("GET", f"/v1/approvals/{approval}"))
 
     def grants(self, session: str | None = None, *, active: bool = False) -> list[Grant]:
-        """Newest first, at most 200."""
+        """List up to 200 grants, newest first."""
         params = {"active": active, **({"session_id": session} if session else {})}
         return [Grant.model_validate(item) for item in self.request("GET", "/v1/grants", params=params)["grants"]]
 
     def revoke_grant(self, grant: str) -> Grant:
-        """End it."""
+        """Revoke a grant."""
         return Grant.model_validate(self.request("DELETE", f"/v1/grants/{grant}"))
 
     def vote(
         self, shown: Approval, verdict: Verdict, comment: str | None = None, wish: GrantRequest | None = None
     ) -> Approval:
-        """Answer exactly what was shown."""
+        """Vote on the approval; the vote names its digest, so it applies to exactly what `shown` contains."""
         body: dict[str, Any] = {"verdict": verdict.value, "digest": shown.digest, "comment": comment}
         if wish is not None:
             body["grant"] = wish.model_dump(mode="json")
         return Approval.model_validate(self.request("POST", f"/v1/approvals/{shown.id}/decision", json=body))
 
     def events(self, session: str, after: int = 0) -> Iterator[Event]:
-        """The log after `after`, to its present end."""
+        """The events after `after`, up to the current end of the log."""
         while True:
             params: dict[str, Any] = {"limit": PAGE, "after": str(after)}
             page = self.request("GET", f"/v1/sessions/{session}/events", params=params)
@@ -178,15 +178,15 @@ class ApiClient:
                 event = Event.model_validate(item)
                 after = event.seq
                 yield event
-            # A page may be short: the next one then says why.
+            # A page may be short; the next request returns the reason.
             if after >= page["head"]:
                 return
 
     def follow(self, session: str, after: int = 0, ended: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """The log after `after`, then every event as it comes, across interruptions, until `ended`.
+        """The events after `after`, then new events as they arrive, with reconnects, until `ended`.
 
         Raises:
-            Fault: the first connection is refused, or the daemon stays away.
+                Fault: the first connection is refused, or the daemon doesn't come back.
         """
         place = str(after)
         while not ended():
@@ -198,12 +198,12 @@ class ApiClient:
     def follow_approvals(
         self, session: str | None, hold: Callable[[socket.socket | None], None], ended: Callable[[], bool]
     ) -> Iterator[FeedEntry | None]:
-        """What happens to approvals, across interruptions, until `ended`. None: list what waits now; what comes is told.
+        """Changes of approvals, with reconnects, until `ended`. None: list pending approvals now; later changes follow.
 
-        `hold` gets each connection that is read from, and None when it is over: shut down, it ends the reading.
+        `hold` receives each open connection, and None when it closes. Shutting it down ends the iteration.
 
         Raises:
-            Fault: the first connection is refused, or the daemon stays away.
+                Fault: the first connection is refused, or the daemon doesn't come back.
         """
         place: str | None = None
         params = {"session_id": session} if session else {}
@@ -245,13 +245,13 @@ class ApiClient:
         except httpx2.ConnectError as error:
             raise _unreachable(self.url) from error
         except httpx2.TransportError:
-            return  # the stream broke; the caller's loop asks for the rest
+            return  # the stream broke; the caller reconnects
 
     def request(self, method: str, path: str, **request: Any) -> Any:
-        """One request; what the JSON of the answer says.
+        """Send a request and return its JSON.
 
         Raises:
-            NotRunning: nothing answers. Fault: what the problem in the answer says.
+                NotRunning: nothing answers. Fault: the response is an error.
         """
         try:
             response = self._http.request(method, path, **request)
@@ -263,10 +263,10 @@ class ApiClient:
 
 
 def connect(settings: Settings) -> ApiClient:
-    """The daemon of this data directory.
+    """A client of the daemon that runs on this data directory.
 
     Raises:
-        NotRunning: none says that it runs.
+            NotRunning: no daemon runs there.
         NoOperatorKey: its key cannot be read.
     """
     said = runfile.read(settings.data_dir, "api")
@@ -279,7 +279,7 @@ def connect(settings: Settings) -> ApiClient:
 
 
 def fault_from_response(response: httpx2.Response) -> Fault:
-    """What the API's problem says, as a fault with its code and a fitting exit code."""
+    """Turn the API's problem+json into a fault with its code and a matching exit code."""
     try:
         problem = response.json()
     except ValueError:
@@ -305,4 +305,4 @@ def _exit_code(status: int) -> ExitCode:
 
 
 def _unreachable(url: str) -> NotRunning:
-    return NotRunning(f"The daemon at {url} does not answer.", advice="See whether `codesdk up` still runs.")
+    return NotRunning(f"The daemon at {url} does not answer.", advice="Check that `codesdk up` still runs.")

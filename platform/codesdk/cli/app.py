@@ -1,4 +1,4 @@
-"""The command tree: options and help. Each command's work is in a module of its own, imported when it is run."""
+"""The command tree: options and help. Each command's code is in another module, imported when the command runs."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for everything that `codesdk up` needs
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(
     name="codesdk",
-    help="Runs the tool calls of AI agents in Docker sandboxes, under a policy that people can read.",
+    help="Run the tool calls of AI agents in Docker sandboxes, under a policy that people can read.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-sessions_app = typer.Typer(help="Sessions of the running daemon.", no_args_is_help=True)
+sessions_app = typer.Typer(help="Open, list, stop and close sessions of the running daemon.", no_args_is_help=True)
 app.add_typer(approvals_app, name="approvals")
 app.add_typer(grants_app, name="grants")
 app.add_typer(sessions_app, name="sessions")
@@ -68,20 +68,20 @@ Port = Annotated[
         "--port", help="Port of API and MCP host; 0 takes any free one.", min=0, max=65535, envvar="CODESDK_PORT"
     ),
 ]
-Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 Sandbox = Annotated[
     SandboxKind | None,
     typer.Option(
         "--sandbox",
-        help="Containers; or, where no engine can run, processes of this machine behind bubblewrap (local), which protects "
-        "it less, or without any wall (plain). "
-        "(default: docker, or what CODESDK_LOCAL_SANDBOX says)",
+        help="docker: containers. local: processes of this machine behind bubblewrap, for machines without an engine; protects "
+        "it less. plain: processes without isolation. "
+        "(default: docker, or CODESDK_LOCAL_SANDBOX)",
     ),
 ]
 ProfileName = Annotated[
     str,
     typer.Option(
-        "--profile", help="What the session's sandbox may use: a file of sandbox-images/profiles, without .yaml."
+        "--profile", help="Resource limits of the session's sandbox: a file in sandbox-images/profiles, without .yaml."
     ),
 ]
 Workspace = Annotated[
@@ -90,7 +90,7 @@ Workspace = Annotated[
         "--workspace",
         parser=parse_path,
         metavar="PATH",
-        help="Directory whose files the sandbox starts with (a copy; .gitignore holds).",
+        help="Directory to copy into the sandbox's workspace (honors .gitignore).",
     ),
 ]
 SessionRules = Annotated[
@@ -99,7 +99,7 @@ SessionRules = Annotated[
         "--rules",
         parser=parse_path,
         metavar="FILE",
-        help="Rules of the session's own, as in a policy file; they can only ask or deny.",
+        help="Policy rules for this session only; they can ask or deny, not allow.",
     ),
 ]
 
@@ -114,15 +114,15 @@ def _print_version(asked: bool) -> None:
 def global_options(
     *,
     _version: Annotated[
-        bool, typer.Option("--version", help="Say the version.", is_eager=True, callback=_print_version)
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Holds what may stand before any command; its help is the app's."""
+    """Global options; the help is the app's."""
 
 
 @app.command()
 def version(*, json: Json = False) -> None:
-    """Say the version."""
+    """Print the version."""
     from codesdk.cli.installation.version import show_version
 
     show_version(as_json=json)
@@ -132,14 +132,14 @@ def version(*, json: Json = False) -> None:
 def init_(
     *,
     rotate: Annotated[
-        bool, typer.Option("--rotate", help="Where there is an operator: make another key, and revoke the old.")
+        bool, typer.Option("--rotate", help="If an operator exists: create a new key and revoke the old one.")
     ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Make the data directory, its tenant and the operator's key, which is printed this once.
+    """Create the data directory, its tenant and the operator's key. The key is printed once.
 
-    `codesdk up` does not need it: it makes a key of its own for the commands on its machine.
+    Not needed for `codesdk up`, which creates its own key for commands on this machine.
     """
     from codesdk.cli.installation.init import run
 
@@ -161,7 +161,7 @@ def up(
 ) -> None:
     """Run API, MCP host and worker in the foreground, and open a session for your agent.
 
-    Ctrl-C stops everything that was started and closes every session; their logs stay.
+    Ctrl-C stops everything it started and closes every session; their logs stay.
     """
     from codesdk.cli.stack.up import run
 
@@ -186,7 +186,7 @@ def demo(
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
-    """Drive one agent's calls through everything, check the record, and stop all that was started."""
+    """Run one agent's calls end to end, verify the record, and stop everything that was started."""
     from codesdk.cli.demo.run import run
 
     run(data_dir=data_dir, policies=policies, sandbox=sandbox, as_json=json)
@@ -194,7 +194,7 @@ def demo(
 
 @app.command()
 def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """Bring the database to this version's schema, and end. `up` does it by itself."""
+    """Migrate the database to this version's schema. `codesdk up` does this automatically."""
     from codesdk.cli.installation.migrate import run
 
     run(data_dir=data_dir, as_json=json)
@@ -202,7 +202,7 @@ def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @app.command()
 def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
-    """Look at everything that a run needs, and say how to mend it. Changes nothing."""
+    """Check everything a run needs and suggest fixes. Changes nothing."""
     from codesdk.cli.installation.doctor import run
 
     return run(data_dir=data_dir, as_json=json)
@@ -210,12 +210,12 @@ def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="DEST", parser=parse_path, help="A new directory.")],
+    target: Annotated[Path, typer.Argument(metavar="DEST", parser=parse_path, help="New directory.")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
-    """Copy database, artifacts and keys, consistently, also while everything runs."""
+    """Back up database, artifacts and keys, consistently, even while everything runs."""
     from codesdk.cli.installation.backup import create_backup
 
     return create_backup(target, data_dir=data_dir, as_json=json)
@@ -223,14 +223,16 @@ def backup(
 
 @app.command()
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="SRC", parser=parse_path, help="What `codesdk backup` made.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", parser=parse_path, help="Directory written by `codesdk backup`.")
+    ],
     *,
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", parser=parse_path, metavar="PATH", help="A new or empty directory.")
+        Path, typer.Option("--data-dir", parser=parse_path, metavar="PATH", help="New or empty directory.")
     ],
     json: Json = False,
 ) -> None:
-    """Make a backup into an installation of its own: another instance, with no open session."""
+    """Restore a backup as a separate installation, with a new instance id and no open sessions."""
     from codesdk.cli.installation.backup import restore_backup
 
     restore_backup(source, data_dir=data_dir, as_json=json)
@@ -240,19 +242,19 @@ def restore(
 def mcp(
     *,
     url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
-    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar=TOKEN_VARIABLE)] = None,
+    token: Annotated[str | None, typer.Option("--token", help="The session's token.", envvar=TOKEN_VARIABLE)] = None,
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
     rules: SessionRules = None,
     data_dir: DataDir = None,
     wait: Annotated[
         int | None,
-        typer.Option("--wait", help="Seconds to an answer.", envvar=WAIT_VARIABLE, min=1, max=604800),
+        typer.Option("--wait", help="Maximum seconds per answer.", envvar=WAIT_VARIABLE, min=1, max=604800),
     ] = None,
 ) -> None:
-    """Speak MCP on stdin and stdout, for agents that start their servers as programs.
+    """Bridge MCP over stdin and stdout, for agents that start their servers as programs.
 
-    Without --url it opens a session of its own on the running daemon, and closes it at the end of input.
+    Without --url, opens a session on the running daemon and closes it at end of input.
     """
     from codesdk.cli.session.stdio_bridge import run
 
@@ -261,23 +263,23 @@ def mcp(
 
 @app.command("connect")
 def connect_client(
-    client: Annotated[ClientKind, typer.Argument(help="Whose configuration.")],
+    client: Annotated[ClientKind, typer.Argument(help="The client to configure.")],
     *,
     url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
-    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar=TOKEN_VARIABLE)] = None,
-    wait: Annotated[int | None, typer.Option("--wait", help="Seconds to an answer.", min=1, max=604800)] = None,
+    token: Annotated[str | None, typer.Option("--token", help="The session's token.", envvar=TOKEN_VARIABLE)] = None,
+    wait: Annotated[int | None, typer.Option("--wait", help="Maximum seconds per answer.", min=1, max=604800)] = None,
     workspace: Workspace = None,
-    write: Annotated[bool, typer.Option("--write", help="Merge it into the client's file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Merge the entry into the client's file.")] = False,
     file: Annotated[
-        Path | None, typer.Option("--file", parser=parse_path, metavar="PATH", help="Another file.")
+        Path | None, typer.Option("--file", parser=parse_path, metavar="PATH", help="Use another file.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="See whether the tools are seen.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify that the client sees the session's tools.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Print the configuration that connects an agent's client to a session, or write it.
 
-    Without --url it opens a session on the running daemon, which stays open.
+    Without --url, opens a session on the running daemon and leaves it open.
     """
     from codesdk.cli.client_config import connect as connecting
 
@@ -303,24 +305,22 @@ def open_session(
     profile: ProfileName = "default",
     rules: SessionRules = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Make changes of its workspace's files events (sandbox.files_changed).")
+        bool, typer.Option("--watch", help="Record changes of workspace files as events (sandbox.files_changed).")
     ] = False,
     from_session: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="SESSION", help="An ended session, whose last snapshot the workspace starts from."
-        ),
+        typer.Option("--from", metavar="SESSION", help="Ended session whose last snapshot becomes the workspace."),
     ] = None,
     snapshots: Annotated[
         bool | None,
         typer.Option(
-            "--snapshots/--no-snapshots", help="Keep its workspace as it goes, for --from. (default: as set up)"
+            "--snapshots/--no-snapshots", help="Take workspace snapshots, for --from. (default: CODESDK_SNAPSHOTS)"
         ),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Open one, and print its MCP URL and token."""
+    """Open a session and print its MCP URL and token."""
     from codesdk.cli.session.manage import run_open
 
     run_open(
@@ -338,7 +338,7 @@ def open_session(
 
 @sessions_app.command("list")
 def list_sessions(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """All of them, newest first."""
+    """List sessions, newest first."""
     from codesdk.cli.session.manage import show
 
     show(data_dir=data_dir, as_json=json)
@@ -346,18 +346,18 @@ def list_sessions(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @sessions_app.command("close")
 def close_session(session: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """End one: its waiting calls, its sandbox, its token."""
+    """Close a session: cancels its calls, removes its sandbox, revokes its token."""
     from codesdk.cli.session.manage import run_close
 
     run_close(session, data_dir=data_dir, as_json=json)
 
 
-Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is so.", min=0, max=600)]
+Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for the change.", min=0, max=600)]
 
 
 @sessions_app.command("stop")
 def stop_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
-    """Stop its sandbox: processes end, memory is free, the workspace stays; the next call starts it again."""
+    """Stop a session's sandbox: frees its memory, keeps its workspace. The next call starts it again."""
     from codesdk.cli.session.manage import run_sandbox_change
 
     run_sandbox_change(session, "stop", wait_s=wait, data_dir=data_dir, as_json=json)
@@ -365,7 +365,7 @@ def stop_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, j
 
 @sessions_app.command("start")
 def start_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
-    """Start a stopped sandbox again now, and not with the next call."""
+    """Start a stopped sandbox now instead of with the next call."""
     from codesdk.cli.session.manage import run_sandbox_change
 
     run_sandbox_change(session, "start", wait_s=wait, data_dir=data_dir, as_json=json)

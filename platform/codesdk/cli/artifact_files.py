@@ -1,4 +1,4 @@
-"""Artifacts of the running daemon as files here, and collecting what nothing names."""
+"""`codesdk artifacts …`: artifacts of the running daemon as local files, and garbage collection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class FileRefused(Fault):
-    """A file cannot be read or written."""
+    """A file can't be read or written."""
 
     code = "FILE_REFUSED"
     status = 400
@@ -34,7 +34,7 @@ class FileRefused(Fault):
 
 
 def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List artifacts."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = list(daemon.artifacts(session))
@@ -47,10 +47,10 @@ def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: bool) -> None:
-    """Write its bytes to `output`, whole or not at all; or to stdout, where a failure comes after what was written.
+    """Write an artifact to `output` atomically, or to stdout, where bytes precede a failure.
 
     Raises:
-        ArtifactDamaged: what came is not what was kept.
+            ArtifactDamaged: the received bytes don't match the recorded hash.
     """
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
@@ -70,10 +70,10 @@ def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: b
 def put(
     file: Path, *, name: str | None, content_type: str, session: str | None, data_dir: Path | None, as_json: bool
 ) -> None:
-    """Send a file, piece by piece.
+    """Upload a file in chunks.
 
     Raises:
-        FileRefused: it cannot be read.
+            FileRefused: it can't be read.
     """
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
@@ -89,7 +89,7 @@ def put(
 
 
 def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Remove one."""
+    """Delete an artifact."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         gone = daemon.delete_artifact(artifact)
@@ -100,7 +100,7 @@ def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Collect, on the database itself."""
+    """Run garbage collection on the database itself."""
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         done = record.collector.collect(strays=strays)
@@ -111,7 +111,7 @@ def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
 
 
 def table(found: list[Artifact]) -> Table:
-    """One row an artifact; an id is never cut, as it is what the other commands want."""
+    """One row per artifact. Ids are never cut, because other commands need them."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column("artifact", no_wrap=True, min_width=30)
     shown.add_column("bytes", justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Settings from options over environment: what a person typed wins."""
+"""Settings from command-line options and environment; options win."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from codesdk.settings import Settings, read_settings
 def load_settings(
     data_dir: Path | None = None, policies: Path | None = None, port: int | None = None, **more: Any
 ) -> Settings:
-    """The settings in force.
+    """The settings from options and environment.
 
     Raises:
-        SettingWrong: names the setting.
+            SettingWrong: names the invalid setting.
     """
     given = {"data_dir": _absolute(data_dir), "policies_dir": _absolute(policies), "port": port, **more}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
@@ -24,9 +24,9 @@ def load_settings(
 
 
 def settings_environment(settings: Settings) -> dict[str, str]:
-    """The `CODESDK_*` variables that give a child process the same settings."""
+    """The `CODESDK_*` variables that pass these settings to a child process."""
     values = {name: getattr(settings, name) for name in Settings.model_fields}
-    # Empty is as good as none, and takes the place of what the child would inherit.
+    # An empty value counts as unset and hides the variable that the child would inherit.
     return {f"CODESDK_{name.upper()}": _environment_value(value) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""How a command ends: one line and an exit code, whatever happened. Tracebacks go to a log, not to the person."""
+"""Runs a command line and reports every error as one line and an exit code. Tracebacks go to a crash log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codesdk.cli.console.crash_log import write_crash_log
 from codesdk.errors import ExitCode, Fault
 
 INTERRUPTED = 128 + 2
-"""What shells report for a program that Ctrl-C ended."""
+"""Exit code that shells report for a program that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
 
 
@@ -26,7 +26,7 @@ def run() -> NoReturn:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command and say how it ended; returns the exit code."""
+    """Run a command, print any error, and return the exit code."""
     as_json = "--json" in arguments
     try:
         code: object = app(arguments, standalone_mode=False, prog_name="codesdk")
@@ -49,7 +49,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def print_fault(fault: Fault, *, as_json: bool) -> None:
-    """One line on stderr: what happened, then what to do."""
+    """Print one line on stderr: what happened, then what to do."""
     said: dict[str, object] = {"code": fault.code, "message": fault.message, "advice": fault.advice()}
     if as_json:
         said |= {"retryable": fault.retryable, "details": fault.details}

@@ -1,4 +1,4 @@
-"""The commands of approvals and grants: options and help."""
+"""`codesdk approvals …` and `codesdk grants …`: options and help."""
 # ruff: noqa: PLC0415 - see cli.app
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json
 from codesdk.domain.decisions import GrantKind
 
-approvals_app = typer.Typer(help="What waits for a person, and answering it.", no_args_is_help=True)
-grants_app = typer.Typer(help="What people let through beyond one call.", no_args_is_help=True)
+approvals_app = typer.Typer(help="List pending approvals and vote on them.", no_args_is_help=True)
+grants_app = typer.Typer(help="List and revoke grants, which approve more than one call.", no_args_is_help=True)
 
-OfRule = Annotated[str | None, typer.Option("--rule", help="Those that this rule asks about.")]
-OfSession = Annotated[str | None, typer.Option("--session", help="Those of this session.")]
-Comment = Annotated[str | None, typer.Option("--comment", "-m", help="Told to the agent, and recorded.")]
-ApprovalId = Annotated[str | None, typer.Argument(help="Its id; or give --rule or --session for all that they name.")]
+OfRule = Annotated[str | None, typer.Option("--rule", help="Only approvals that this rule asked for.")]
+OfSession = Annotated[str | None, typer.Option("--session", help="Only this session's.")]
+Comment = Annotated[str | None, typer.Option("--comment", "-m", help="Shown to the agent and recorded.")]
+ApprovalId = Annotated[str | None, typer.Argument(help="Approval id; or use --rule or --session to select several.")]
 
 
 @approvals_app.command("list")
 def list_approvals(
     *,
-    every: Annotated[bool, typer.Option("--all", help="Not only those that wait.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include approvals that are no longer pending.")] = False,
     rule: OfRule = None,
     session: OfSession = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What waits for a person: many of one rule and session as one line."""
+    """List pending approvals, grouped by rule and session."""
     from codesdk.cli.approval import approvals
 
     approvals.show(every=every, rule=rule, session=session, data_dir=data_dir, as_json=json)
@@ -36,7 +36,7 @@ def list_approvals(
 
 @approvals_app.command("show")
 def show_approval(approval: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """One, whole: every command that would run, why it is asked, who asks, whose yes it takes, until when."""
+    """Show one approval in full: commands, reason, requester, required approvers, expiry."""
     from codesdk.cli.approval import approvals
 
     approvals.show_one(approval, data_dir=data_dir, as_json=json)
@@ -48,17 +48,17 @@ def approve(
     *,
     rule: OfRule = None,
     session: OfSession = None,
-    grant: Annotated[GrantKind, typer.Option("--grant", help="Also calls of its kind, if the rule offers it.")] = (
-        GrantKind.ONCE
-    ),
-    lasts: Annotated[str | None, typer.Option("--for", help="How long the grant lives: 30m, 2h.")] = None,
-    uses: Annotated[int | None, typer.Option("--uses", help="How many calls the grant lets through.")] = None,
-    same_input: Annotated[bool, typer.Option("--same-input", help="The grant is for this very input.")] = False,
+    grant: Annotated[
+        GrantKind, typer.Option("--grant", help="Also approve further calls of this kind, if the rule offers it.")
+    ] = (GrantKind.ONCE),
+    lasts: Annotated[str | None, typer.Option("--for", help="How long the grant lasts: 30m, 2h.")] = None,
+    uses: Annotated[int | None, typer.Option("--uses", help="How many calls the grant allows.")] = None,
+    same_input: Annotated[bool, typer.Option("--same-input", help="Limit the grant to this exact input.")] = False,
     comment: Comment = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Let exactly what is shown run, once, or with --grant calls of its kind too."""
+    """Approve exactly the call that is shown; with --grant also further calls of its kind."""
     from codesdk.approvals import GrantRequest, Verdict
     from codesdk.cli.approval import approvals
     from codesdk.cli.console.arguments import parse_duration
@@ -79,7 +79,7 @@ def reject(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Do not let it run."""
+    """Reject a call."""
     from codesdk.approvals import Verdict
     from codesdk.cli.approval import approvals
 
@@ -89,7 +89,7 @@ def reject(
 
 @approvals_app.command("watch")
 def watch_approvals(*, session: OfSession = None, data_dir: DataDir = None) -> None:
-    """A live inbox: each question as it comes, answered with one key."""
+    """Live inbox: shows each approval as it arrives and takes votes with single keys."""
     from codesdk.cli.approval.inbox import watch
 
     watch(session=session, data_dir=data_dir)
@@ -98,12 +98,12 @@ def watch_approvals(*, session: OfSession = None, data_dir: DataDir = None) -> N
 @grants_app.command("list")
 def list_grants(
     *,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include grants that have ended.")] = False,
     session: OfSession = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What is granted: for whom, until when, how often it was used, who gave it and why."""
+    """List grants: for whom, until when, uses, who gave them and why."""
     from codesdk.cli.approval import grants
 
     grants.show(every=every, session=session, data_dir=data_dir, as_json=json)
@@ -111,7 +111,7 @@ def list_grants(
 
 @grants_app.command("revoke")
 def revoke_grant(grant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """End one: from now on nothing starts by it."""
+    """Revoke a grant; no further call starts under it."""
     from codesdk.cli.approval import grants
 
     grants.revoke(grant, data_dir=data_dir, as_json=json)

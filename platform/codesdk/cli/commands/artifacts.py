@@ -11,19 +11,19 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json, parse_path
 
 artifacts_app = typer.Typer(
-    help="Files that sessions start from, and outputs too large for an event.", no_args_is_help=True
+    help="Manage files that sessions start from and outputs too large for an event.", no_args_is_help=True
 )
-Id = Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.")]
+Id = Annotated[str, typer.Argument(metavar="ARTIFACT", help="Artifact id.")]
 
 
 @artifacts_app.command("list")
 def list_artifacts(
     *,
-    session: Annotated[str | None, typer.Option("--session", help="Only those of a session.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only artifacts of this session.")] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """All of them, newest first, from the running daemon."""
+    """List artifacts of the running daemon, newest first."""
     from codesdk.cli.artifact_files import show
 
     show(session, data_dir=data_dir, as_json=json)
@@ -34,12 +34,13 @@ def get_artifact(
     artifact: Id,
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=parse_path, metavar="PATH", help="File (default: stdout).")
+        Path | None,
+        typer.Option("--output", "-o", parser=parse_path, metavar="PATH", help="Output file (default: stdout)."),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Take one out; what does not have the recorded hash is not kept."""
+    """Download an artifact and verify its hash."""
     from codesdk.cli.artifact_files import get
 
     get(artifact, output, data_dir=data_dir, as_json=json)
@@ -47,17 +48,17 @@ def get_artifact(
 
 @artifacts_app.command("put")
 def put_artifact(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to keep.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to upload.")],
     *,
-    name: Annotated[str | None, typer.Option("--name", help="Default: the file's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Artifact name (default: the file's name).")] = None,
     content_type: Annotated[
-        str, typer.Option("--content-type", help="Told to whoever takes it out.")
+        str, typer.Option("--content-type", help="Media type for downloads.")
     ] = "application/octet-stream",
-    session: Annotated[str | None, typer.Option("--session", help="The session that it belongs to.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Session that owns it.")] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Keep a file."""
+    """Upload a file as an artifact."""
     from codesdk.cli.artifact_files import put
 
     put(file, name=name, content_type=content_type, session=session, data_dir=data_dir, as_json=json)
@@ -65,7 +66,7 @@ def put_artifact(
 
 @artifacts_app.command("delete")
 def delete_artifact(artifact: Id, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Remove one; events that name it keep their reference."""
+    """Delete an artifact; events that refer to it keep the reference."""
     from codesdk.cli.artifact_files import delete
 
     delete(artifact, data_dir=data_dir, as_json=json)
@@ -78,13 +79,13 @@ def collect_artifacts(
         bool,
         typer.Option(
             "--strays",
-            help="Also bytes older than a day that the database does not know: only right where nobody else keeps theirs there.",
+            help="Also delete blobs older than a day that this database doesn't know. Unsafe if others share the store.",
         ),
     ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Remove bytes that nothing names, now. The daemon does so every hour, strays excepted; it may run meanwhile."""
+    """Delete unreferenced artifact bytes now. The daemon does this hourly, except --strays. Safe while it runs."""
     from codesdk.cli.artifact_files import collect
 
     collect(strays=strays, data_dir=data_dir, as_json=json)

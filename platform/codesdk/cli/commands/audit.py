@@ -10,7 +10,7 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json
 
 audit_app = typer.Typer(
-    help="Who did what to tenants, keys, quotas, policy and the record; straight from the database.",
+    help="Audit log of changes to tenants, keys, quotas, policy and the record; reads the database directly.",
     no_args_is_help=True,
 )
 
@@ -18,12 +18,12 @@ audit_app = typer.Typer(
 @audit_app.command("list")
 def list_entries(
     *,
-    tenant: Annotated[str, typer.Option("--tenant", help="Name or id; or `installation`.")] = "default",
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant name or id, or `installation`.")] = "default",
     after: Annotated[int, typer.Option("--after", min=0, help="Only entries with a higher number.")] = 0,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """A chain's entries, oldest first."""
+    """List the entries of an audit chain, oldest first."""
     from codesdk.cli.installation import audit
 
     audit.show(tenant, after=after, data_dir=data_dir, as_json=json)
@@ -31,7 +31,7 @@ def list_entries(
 
 @audit_app.command("seal")
 def seal_logs(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """Seal what has grown now; the API process does it every hour."""
+    """Seal session logs now; the API process does this hourly."""
     from codesdk.cli.installation import audit
 
     audit.seal(data_dir=data_dir, as_json=json)
@@ -42,12 +42,12 @@ def verify_audit(
     *,
     head: Annotated[
         list[str] | None,
-        typer.Option("--head", metavar="CHAIN:NUMBER:HASH", help="An end that was kept elsewhere; may be repeated."),
+        typer.Option("--head", metavar="CHAIN:NUMBER:HASH", help="Chain head that you stored elsewhere; repeatable."),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
-    """Hash every entry and every sealed event again, name what was changed (exit 1), and print the ends to keep."""
+    """Rehash every entry and every sealed event, report changes (exit 1), and print the chain heads to store."""
     from codesdk.cli.installation import audit
 
     return audit.verify(tuple(head or ()), data_dir=data_dir, as_json=json)

@@ -16,21 +16,21 @@ SHOW = "show"
 
 
 class DefaultCommandGroup(TyperGroup):
-    """`codesdk events SESSION` is `codesdk events show SESSION`."""
+    """`codesdk events SESSION` runs `codesdk events show SESSION`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Put the command in that was left out."""
+        """Insert the default command if none is given."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
 
 
 events_app = typer.Typer(
-    cls=DefaultCommandGroup, help="Sessions' logs: looked at, replayed, moved, removed.", no_args_is_help=True
+    cls=DefaultCommandGroup, help="Show, replay, export, import and remove session logs.", no_args_is_help=True
 )
 Artifacts = Annotated[
     Path | None,
-    typer.Option("--with-artifacts", parser=parse_path, metavar="DIR", help="Directory of the artifacts' bytes."),
+    typer.Option("--with-artifacts", parser=parse_path, metavar="DIR", help="Directory for artifact bytes."),
 ]
 
 
@@ -38,7 +38,7 @@ Artifacts = Annotated[
 def show_events(
     session: str,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new events.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -50,9 +50,9 @@ def show_events(
 
 @events_app.command("export")
 def export_events(
-    session: Annotated[str | None, typer.Argument(help="Which; or --all.")] = None,
+    session: Annotated[str | None, typer.Argument(help="Session id; or --all.")] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Every session, of every tenant.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Export every session of every tenant.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", parser=parse_path, metavar="PATH", help="File (default: stdout).")
     ] = None,
@@ -60,7 +60,7 @@ def export_events(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Write logs as JSON lines, straight from the database, also while everything runs."""
+    """Write logs as JSON lines, directly from the database, even while everything runs."""
     from codesdk.cli.logs.export_import import export_to
 
     export_to(session, every=every, output=output, artifacts=with_artifacts, data_dir=data_dir, as_json=json)
@@ -68,18 +68,16 @@ def export_events(
 
 @events_app.command("import")
 def import_events(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", parser=parse_path, help="What `codesdk events export` wrote.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", parser=parse_path, help="File from `codesdk events export`.")],
     *,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Name of the tenant that gets it (default: the one of the same id).")
+        str | None, typer.Option("--tenant", help="Target tenant's name (default: the tenant with the same id).")
     ] = None,
     with_artifacts: Artifacts = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Take exported logs in: closed sessions with the same ids and numbers; never into a log that is here already."""
+    """Import exported logs as closed sessions with the same ids. Refuses sessions that already exist here."""
     from codesdk.cli.logs.export_import import import_from
 
     import_from(file, tenant=tenant, artifacts=with_artifacts, data_dir=data_dir, as_json=json)
@@ -88,12 +86,14 @@ def import_events(
 @events_app.command("prune")
 def prune_events(
     *,
-    older_than: Annotated[float, typer.Option("--older-than", min=0, metavar="DAYS", help="Days since it closed.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    older_than: Annotated[
+        float, typer.Option("--older-than", min=0, metavar="DAYS", help="Days since the session closed.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Remove closed sessions, each whole: log, calls, artifacts. Who asks for one is told that it was removed."""
+    """Remove closed sessions with log, calls and artifacts. Later requests for one report that it was removed."""
     from codesdk.cli.logs.export_import import prune
 
     prune(older_than, dry=dry_run, data_dir=data_dir, as_json=json)
@@ -101,10 +101,10 @@ def prune_events(
 
 @events_app.command("replay")
 def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False) -> int:
-    """Fold a log, straight from the database, and compare it with what is stored of its calls; exit 1 where they differ.
+    """Replay a session's log from the database and compare it with the stored calls; exit 1 if they differ.
 
-    Also names the first event that breaks an invariant of logs. No daemon is needed; beside a running one, replay a
-    session while none of its calls runs.
+    Also reports the first event that breaks a log invariant. Needs no daemon; if one runs, replay a session while none of
+    its calls is running.
     """
     from codesdk.cli.logs.replay import replay
 
@@ -114,12 +114,12 @@ def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False)
 def transcript(
     session: str,
     *,
-    form: Annotated[TranscriptFormat, typer.Option("--format", help="For reading.")] = TranscriptFormat.MARKDOWN,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
+    form: Annotated[TranscriptFormat, typer.Option("--format", help="Output format.")] = TranscriptFormat.MARKDOWN,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file (default: stdout).")] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """A session as a conversation, straight from the database: who said what, which tools ran, what they answered."""
+    """Print a session as a conversation, directly from the database: messages, tool calls and results."""
     from codesdk.cli.logs.transcript import emit
 
     emit(session, form=form, output=output, data_dir=data_dir, as_json=json)

@@ -1,4 +1,4 @@
-"""The commands of hosts: options and help."""
+"""`codesdk hosts …`: options and help."""
 # ruff: noqa: PLC0415 - see cli.app
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json
 
 hosts_app = typer.Typer(
-    help="Hosts (an engine and its worker): of the running daemon, or of the data directory.", no_args_is_help=True
+    help="Manage hosts (an engine and its worker) of the running daemon, or of the data directory.",
+    no_args_is_help=True,
 )
 
-HostRef = Annotated[str, typer.Argument(metavar="HOST", help="Its name or id.")]
+HostRef = Annotated[str, typer.Argument(metavar="HOST", help="Host name or id.")]
 
 
 @hosts_app.command("list")
 def list_hosts(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """All of them, with what is reserved of what they have."""
+    """List hosts with their capacity and reservations."""
     from codesdk.cli.admin import hosts
 
     hosts.show_all(data_dir=data_dir, as_json=json)
@@ -26,7 +27,7 @@ def list_hosts(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @hosts_app.command("show")
 def show_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """One, with its labels and images."""
+    """Show a host with its labels and images."""
     from codesdk.cli.admin import hosts
 
     hosts.show(host, data_dir=data_dir, as_json=json)
@@ -34,7 +35,7 @@ def show_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) ->
 
 @hosts_app.command("servers")
 def list_servers(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """The MCP servers that run on them: for which session, since when, how often started again."""
+    """List running MCP servers: session, start time, restarts."""
     from codesdk.cli.admin import hosts
 
     hosts.show_servers(data_dir=data_dir, as_json=json)
@@ -42,7 +43,7 @@ def list_servers(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @hosts_app.command("drain")
 def drain_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Place no new session there. Those that it has go on; close them, or wait, before you take it away."""
+    """Place no new sessions on a host. Existing ones continue; close them, or wait, before you remove the host."""
     from codesdk.cli.admin import hosts
 
     hosts.change(host, "drain", data_dir=data_dir, as_json=json)
@@ -50,7 +51,7 @@ def drain_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) -
 
 @hosts_app.command("activate")
 def activate_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Place sessions there again."""
+    """Place sessions on a drained host again."""
     from codesdk.cli.admin import hosts
 
     hosts.change(host, "activate", data_dir=data_dir, as_json=json)
@@ -58,7 +59,7 @@ def activate_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False
 
 @hosts_app.command("lose")
 def lose_host(host: HostRef, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Give it up: its sessions end at once, their running calls as WORKER_LOST. For a machine that will not come back."""
+    """Give up a host that won't come back: its sessions end now, running calls with WORKER_LOST."""
     from codesdk.cli.admin import hosts
 
     hosts.change(host, "lose", data_dir=data_dir, as_json=json)

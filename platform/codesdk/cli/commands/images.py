@@ -1,4 +1,4 @@
-"""The commands of images: options and help."""
+"""`codesdk images …`: options and help."""
 # ruff: noqa: PLC0415 - see cli.app
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import typer
 
 from codesdk.cli.commands.options import DataDir, Json
 
-images_app = typer.Typer(help="What sandboxes are made of: ours, and the operator's own.", no_args_is_help=True)
+images_app = typer.Typer(help="Build and check sandbox images: the shipped ones and your own.", no_args_is_help=True)
 
 
 @images_app.command("build")
 def build_images(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Folders of sandbox-images (default: the default profile's)")
+        list[str] | None, typer.Argument(help="Folders in sandbox-images (default: the default profile's)")
     ] = None,
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Build those that are not on the engine as their folders describe them; minutes the first time."""
+    """Build images that are missing or out of date on the engine; takes minutes the first time."""
     from codesdk.cli.sandboxes.images import build
 
     build(names or [], data_dir=data_dir, as_json=json)
@@ -29,13 +29,13 @@ def build_images(
 
 @images_app.command("mcp")
 def make_server_image(
-    name: Annotated[str, typer.Argument(help="The server's name, as in its manifest.")],
+    name: Annotated[str, typer.Argument(help="The server's name in its manifest.")],
     package: Annotated[str, typer.Argument(help="pypi:NAME==VERSION or npm:NAME@VERSION.")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Make the image of an MCP server that others wrote: lock and fetch its package, build, check, list in images.yaml."""
+    """Build the image of a third-party MCP server: lock and fetch its package, build, check, add to images.yaml."""
     from codesdk.cli.sandboxes.mcp_server_images import make
 
     make(name, package, data_dir=data_dir, as_json=json)
@@ -43,7 +43,7 @@ def make_server_image(
 
 @images_app.command("list")
 def list_images(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """All that profiles may name, and whether the engine has them. --json adds every package of ours."""
+    """List the images that profiles may use and whether the engine has them. --json adds installed packages."""
     from codesdk.cli.sandboxes.images import show
 
     show(data_dir=data_dir, as_json=json)
@@ -56,7 +56,7 @@ def prune_images(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Remove older builds of our images that no container, session or newer image uses. Never anybody else's."""
+    """Remove older builds of our images that no container, session or newer image uses. Never touches other images."""
     from codesdk.cli.sandboxes.images import prune
 
     prune(yes=yes, data_dir=data_dir, as_json=json)
@@ -64,12 +64,12 @@ def prune_images(
 
 @images_app.command("check")
 def check_image(
-    image: Annotated[str, typer.Argument(help="A name, tag, id or digest.")],
+    image: Annotated[str, typer.Argument(help="Image name, tag, id or digest.")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Say whether an image that is on the engine can be a sandbox, and why not; exit 65 where it cannot."""
+    """Check whether an image on the engine can be a sandbox; exit 65 with the reasons if not."""
     from codesdk.cli.sandboxes.images import check
 
     check(image, data_dir=data_dir, as_json=json)

@@ -9,12 +9,12 @@ import typer
 
 
 def parse_path(text: str) -> Path:
-    """A path that a person gave.
+    """Parse a path.
 
     Raises:
-        BadParameter: it is empty.
+            BadParameter: it's empty.
     """
-    if not text:  # the current directory otherwise, which nobody means by `--data-dir "$UNSET"`
+    if not text:  # Path("") is the current directory, which nobody means by `--data-dir "$UNSET"`
         raise typer.BadParameter("It is empty; give a path, or leave the option out.")
     return Path(text)
 
@@ -25,8 +25,8 @@ DataDir = Annotated[
         "--data-dir",
         parser=parse_path,
         metavar="PATH",
-        help="Where database, keys and logs are. Unset, the user's state directory.",
+        help="Directory of database, keys and logs (default: the user's state directory).",
         envvar="CODESDK_DATA_DIR",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

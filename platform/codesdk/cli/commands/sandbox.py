@@ -1,4 +1,4 @@
-"""`codesdk sandbox …`: what sandboxes on this machine do and do not let happen."""
+"""`codesdk sandbox …`: options and help."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for the Docker client
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-sandbox_app = typer.Typer(help="Sandboxes of this machine.", no_args_is_help=True)
+sandbox_app = typer.Typer(help="Check and remove sandboxes on this machine.", no_args_is_help=True)
 
 
 @sandbox_app.callback()
 def _group() -> None:
-    """Sandboxes of this machine."""
+    """Check and remove sandboxes on this machine."""
 
 
 @sandbox_app.command("selfcheck")
@@ -22,10 +22,10 @@ def selfcheck(
     runtime: Annotated[
         str, typer.Option("--runtime", help="Container runtime to check: runc, runsc (gVisor).")
     ] = "runc",
-    only: Annotated[str, typer.Option("--only", help="Names to run, with * and ?: `escape-*`.")] = "*",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a probe.")] = False,
+    only: Annotated[str, typer.Option("--only", help="Probes to run, with * and ?: `escape-*`.")] = "*",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per probe.")] = False,
 ) -> int:
-    """Open sandboxes on this machine's engine and try to hurt and to leave them; exit code 1 where a probe fails."""
+    """Try to break out of sandboxes on this machine's engine; exit 1 if a probe fails."""
     from codesdk.cli.sandboxes.selfcheck import run
 
     return run(runtime=runtime, only=only, as_json=json)
@@ -37,11 +37,11 @@ def clear(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="PATH", help="Whose sandboxes.", envvar="CODESDK_DATA_DIR")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Remove every sandbox of this installation from the engine, before the installation goes for good.
+    """Remove every sandbox of this installation from the engine, before you uninstall it.
 
-    Only while no worker serves it. Sessions that are still open lose their workspace.
+    Refuses while a worker runs. Open sessions lose their workspace.
     """
     from codesdk.cli.sandboxes.remove_all import run
 

@@ -1,4 +1,4 @@
-"""Words of `--sandbox`. Apart from what they do, which takes long to import."""
+"""The values of `--sandbox`, apart from the code behind them, which is slow to import."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class SandboxKind(StrEnum):
     LOCAL = "local"
     """Processes of this machine behind bubblewrap."""
     PLAIN = "plain"
-    """Processes of this machine without any wall."""
+    """Processes of this machine without isolation."""

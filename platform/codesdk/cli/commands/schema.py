@@ -1,4 +1,4 @@
-"""`codesdk schema …`: what other programs build on."""
+"""`codesdk schema …`: options and help."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for every model
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-schema_app = typer.Typer(help="JSON Schema and the reference of events, from the models.", no_args_is_help=True)
+schema_app = typer.Typer(help="Generate the JSON Schema and the event reference from the models.", no_args_is_help=True)
 
 
 @schema_app.command("export")
 def export(
-    directory: Annotated[Path, typer.Argument(help="Where the file goes; made where it is missing.")] = Path(),
+    directory: Annotated[Path, typer.Argument(help="Output directory; created if missing.")] = Path(),
 ) -> None:
-    """Write the JSON Schema of events, records and capabilities: one file, the same bytes every time."""
+    """Write the JSON Schema of events, records and capabilities as one reproducible file."""
     from codesdk.cli.console.output_file import write
     from codesdk.cli.schema import json_schema
 
@@ -24,9 +24,9 @@ def export(
 
 @schema_app.command("events")
 def events(
-    file: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("events.md"),
+    file: Annotated[Path, typer.Argument(help="Output file.")] = Path("events.md"),
 ) -> None:
-    """Write the reference page of all events, as Markdown."""
+    """Write the Markdown reference of all events."""
     from codesdk.cli.console.output_file import write
     from codesdk.cli.schema import events_reference
 

@@ -1,4 +1,4 @@
-"""The commands of tenancy: options and help."""
+"""`codesdk keys …`, `tenants …` and `groups …`: options and help."""
 # ruff: noqa: PLC0415 - see cli.app
 
 from __future__ import annotations
@@ -10,42 +10,38 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json
 from codesdk.tenancy.principal import Role
 
-keys_app = typer.Typer(
-    help="API keys: of the running daemon, or of the data directory where none runs.", no_args_is_help=True
-)
-tenants_app = typer.Typer(help="Tenants: of the running daemon, or of the data directory.", no_args_is_help=True)
+keys_app = typer.Typer(help="Manage API keys of the running daemon, or of the data directory.", no_args_is_help=True)
+tenants_app = typer.Typer(help="Manage tenants of the running daemon, or of the data directory.", no_args_is_help=True)
 
 groups_app = typer.Typer(
-    help="Groups of principals that policy may ask: of the running daemon, or of the data directory.",
+    help="Manage groups of approvers of the running daemon, or of the data directory.",
     no_args_is_help=True,
 )
 
-OfTenant = Annotated[str, typer.Option("--tenant", help="Name or id of the tenant.")]
+OfTenant = Annotated[str, typer.Option("--tenant", help="Tenant name or id.")]
 
 
 @keys_app.command("create")
 def create_key(
-    principal: Annotated[str, typer.Argument(help="Name or id; made where roles are given and there is none.")],
+    principal: Annotated[
+        str, typer.Argument(help="Principal name or id; created if it doesn't exist and --role is given.")
+    ],
     *,
-    role: Annotated[list[Role] | None, typer.Option("--role", help="Of a new principal; may be repeated.")] = None,
-    program: Annotated[bool, typer.Option("--program", help="A new principal is a program, not a person.")] = False,
+    role: Annotated[list[Role] | None, typer.Option("--role", help="Role of a new principal; repeatable.")] = None,
+    program: Annotated[bool, typer.Option("--program", help="The new principal is a program, not a person.")] = False,
     installation: Annotated[
-        bool, typer.Option("--installation", help="Its roles go for the whole installation, not for its tenant alone.")
+        bool, typer.Option("--installation", help="Its roles apply to the whole installation, not only its tenant.")
     ] = False,
-    name: Annotated[
-        str | None, typer.Option("--name", help="What the key is for (default: the principal's name).")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Key name (default: the principal's name).")] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="The principal joins this group; may be repeated.")
+        list[str] | None, typer.Option("--group", help="Add the principal to this group; repeatable.")
     ] = None,
-    expires: Annotated[
-        str | None, typer.Option("--expires", help="How long it lives: 12h, 90d (default: for ever).")
-    ] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="Lifetime: 12h, 90d (default: no expiry).")] = None,
     tenant: OfTenant = "default",
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it once."""
     from codesdk.cli.admin import keys
 
     keys.create(
@@ -64,7 +60,7 @@ def create_key(
 
 @keys_app.command("list")
 def list_keys(*, tenant: OfTenant = "default", data_dir: DataDir = None, json: Json = False) -> None:
-    """A tenant's keys: how each begins, whose it is, when it was last used."""
+    """List a tenant's keys: prefix, owner, last use."""
     from codesdk.cli.admin import keys
 
     keys.show(tenant=tenant, data_dir=data_dir, as_json=json)
@@ -72,12 +68,12 @@ def list_keys(*, tenant: OfTenant = "default", data_dir: DataDir = None, json: J
 
 @keys_app.command("revoke")
 def revoke_key(
-    key: Annotated[str, typer.Argument(help="Its id (key_…), not the key.")],
+    key: Annotated[str, typer.Argument(help="Key id (key_…), not the key itself.")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """End a key, at once."""
+    """Revoke a key immediately."""
     from codesdk.cli.admin import keys
 
     keys.revoke(key, data_dir=data_dir, as_json=json)
@@ -85,7 +81,7 @@ def revoke_key(
 
 @tenants_app.command("create")
 def create_tenant(name: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Make a tenant."""
+    """Create a tenant."""
     from codesdk.cli.admin import tenants
 
     tenants.create(name, data_dir=data_dir, as_json=json)
@@ -93,7 +89,7 @@ def create_tenant(name: str, *, data_dir: DataDir = None, json: Json = False) ->
 
 @tenants_app.command("list")
 def list_tenants(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """All of them, oldest first."""
+    """List tenants, oldest first."""
     from codesdk.cli.admin import tenants
 
     tenants.show_all(data_dir=data_dir, as_json=json)
@@ -101,7 +97,7 @@ def list_tenants(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @tenants_app.command("show")
 def show_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """One, with its principals and what it uses."""
+    """Show a tenant with its principals and usage."""
     from codesdk.cli.admin import tenants
 
     tenants.show(tenant, data_dir=data_dir, as_json=json)
@@ -109,7 +105,7 @@ def show_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) ->
 
 @tenants_app.command("suspend")
 def suspend_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Its keys and tokens open nothing from now on, and none of its calls starts. What runs ends by itself."""
+    """Suspend a tenant: its keys and tokens stop working and no call starts. Running calls finish."""
     from codesdk.cli.admin import tenants
 
     tenants.suspend(tenant, data_dir=data_dir, as_json=json)
@@ -117,7 +113,7 @@ def suspend_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False)
 
 @tenants_app.command("resume")
 def resume_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Undo a suspension."""
+    """Resume a suspended tenant."""
     from codesdk.cli.admin import tenants
 
     tenants.resume(tenant, data_dir=data_dir, as_json=json)
@@ -131,7 +127,7 @@ def tenant_weight(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Calls that a host starts for it where it starts one for a tenant of weight 1, while calls of both wait."""
+    """Set a tenant's share: calls that a host starts for it per call of a tenant of weight 1, while both wait."""
     from codesdk.cli.admin import tenants
 
     tenants.set_weight(tenant, weight, data_dir=data_dir, as_json=json)
@@ -141,11 +137,13 @@ def tenant_weight(
 def allow_yolo(
     tenant: str,
     *,
-    off: Annotated[bool, typer.Option("--off", help="Not any more; open sessions in it behave as in `auto`.")] = False,
+    off: Annotated[
+        bool, typer.Option("--off", help="Forbid it again; open yolo sessions then behave as in `auto`.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Let its sessions have the mode `yolo`, which allows every ask of a rule without `floor`."""
+    """Allow a tenant's sessions to use `yolo`, which skips approval for rules without `floor`."""
     from codesdk.cli.admin import tenants
 
     tenants.allow_yolo(tenant, allowed=not off, data_dir=data_dir, as_json=json)
@@ -156,13 +154,13 @@ def tenant_quota(
     tenant: str,
     limits: Annotated[
         list[str] | None,
-        typer.Argument(help="RESOURCE=AMOUNT: sessions=10, artifact_bytes=5GiB, sessions=none, =default."),
+        typer.Argument(help="RESOURCE=AMOUNT: sessions=10, artifact_bytes=5GiB, sessions=none, sessions=default."),
     ] = None,
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What a tenant may have and has; with limits, sets them first."""
+    """Show a tenant's quotas and usage; with limits, set them first."""
     from codesdk.cli.admin import tenants
 
     tenants.quota(tenant, limits or [], data_dir=data_dir, as_json=json)
@@ -170,7 +168,7 @@ def tenant_quota(
 
 @groups_app.command("list")
 def list_groups(*, tenant: OfTenant = "default", data_dir: DataDir = None, json: Json = False) -> None:
-    """A tenant's groups with their members."""
+    """List a tenant's groups with their members."""
     from codesdk.cli.admin import groups
 
     groups.show(tenant=tenant, data_dir=data_dir, as_json=json)
@@ -185,7 +183,7 @@ def add_to_group(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Let principals join a group, which is made with the first."""
+    """Add principals to a group; creates it if needed."""
     from codesdk.cli.admin import groups
 
     groups.change(group, principals, leave=False, tenant=tenant, data_dir=data_dir, as_json=json)
@@ -200,7 +198,7 @@ def remove_from_group(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Let principals leave a group; what they voted before does not count any more."""
+    """Remove principals from a group; their earlier votes no longer count for it."""
     from codesdk.cli.admin import groups
 
     groups.change(group, principals, leave=True, tenant=tenant, data_dir=data_dir, as_json=json)

@@ -1,4 +1,4 @@
-"""Forms in which a transcript can be had."""
+"""The values of `transcript --format`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TranscriptFormat(StrEnum):
-    """For reading."""
+    """How a transcript is written."""
 
     MARKDOWN = "markdown"
     HTML = "html"

@@ -1,4 +1,4 @@
-"""The commands of webhooks: options and help."""
+"""`codesdk webhooks …`: options and help."""
 # ruff: noqa: PLC0415 - see cli.app
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from codesdk.webhooks.delivery import DeliveryState
 from codesdk.webhooks.endpoint import EndpointKind
 
 webhooks_app = typer.Typer(
-    help="Where the tenant of your key is told of approvals, calls and tasks: programs, chats, mail.",
+    help="Notify programs, chats and mail about approvals, calls and tasks of your key's tenant.",
     no_args_is_help=True,
 )
 
-Endpoint = Annotated[str, typer.Argument(help="The endpoint's id, whk_….")]
+Endpoint = Annotated[str, typer.Argument(help="Endpoint id, whk_….")]
 
 
 @webhooks_app.command("create")
 def create(
     target: Annotated[str, typer.Argument(help="An https:// URL; with --kind mail an address.")],
     *,
-    kind: Annotated[EndpointKind, typer.Option("--kind", help="In what form it is told.")] = EndpointKind.WEBHOOK,
+    kind: Annotated[EndpointKind, typer.Option("--kind", help="Kind of endpoint.")] = EndpointKind.WEBHOOK,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", help="What it is told: approval.requested, task.*, …; may be repeated.  [approval.*]"),
+        typer.Option("--type", help="Event types: approval.requested, task.*, …; repeatable.  [approval.*]"),
     ] = None,
     principal: Annotated[
-        str | None, typer.Option("--principal", help="Id of the approver as whom its links and tokens answer.")
+        str | None, typer.Option("--principal", help="Id of the approver that its links and tokens vote as.")
     ] = None,
-    description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
+    description: Annotated[str, typer.Option("--description", help="Description.")] = "",
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Make an endpoint and print its signing secret, this once."""
+    """Create an endpoint and print its signing secret once."""
     from codesdk.cli.admin import webhooks
 
     wish = {"target": target, "kind": kind.value, "principal_id": principal, "description": description}
@@ -44,7 +44,7 @@ def create(
 
 @webhooks_app.command("list")
 def show(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """The endpoints, and how they fare."""
+    """List endpoints and their health."""
     from codesdk.cli.admin import webhooks
 
     webhooks.show(data_dir=data_dir, as_json=json)
@@ -52,7 +52,7 @@ def show(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @webhooks_app.command("delete")
 def delete(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """End an endpoint, with what waits for it and its log."""
+    """Delete an endpoint with its pending deliveries and log."""
     from codesdk.cli.admin import webhooks
 
     webhooks.change("DELETE", endpoint, "", "Deleted", data_dir=data_dir, as_json=json)
@@ -60,7 +60,7 @@ def delete(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) 
 
 @webhooks_app.command("enable")
 def enable(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Let an endpoint go on."""
+    """Enable an endpoint."""
     from codesdk.cli.admin import webhooks
 
     webhooks.change("POST", endpoint, "/enable", "Enabled", data_dir=data_dir, as_json=json)
@@ -68,7 +68,7 @@ def enable(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) 
 
 @webhooks_app.command("disable")
 def disable(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Stop an endpoint; what waits for it keeps waiting."""
+    """Disable an endpoint; its deliveries stay pending."""
     from codesdk.cli.admin import webhooks
 
     webhooks.change("POST", endpoint, "/disable", "Disabled", data_dir=data_dir, as_json=json)
@@ -78,11 +78,13 @@ def disable(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False)
 def rotate(
     endpoint: Endpoint,
     *,
-    overlap: Annotated[str, typer.Option("--overlap", help="How long the old key signs too: 0s, 12h, 7d.")] = "24h",
+    overlap: Annotated[
+        str, typer.Option("--overlap", help="How long the old secret stays valid: 0s, 12h, 7d.")
+    ] = "24h",
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Make a new signing secret and print it, this once."""
+    """Create a new signing secret and print it once."""
     from codesdk.cli.admin import webhooks
 
     webhooks.rotate(endpoint, overlap, data_dir=data_dir, as_json=json)
@@ -90,7 +92,7 @@ def rotate(
 
 @webhooks_app.command("test")
 def try_out(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Send it a message, and say what came of it."""
+    """Send a test message and print the result."""
     from codesdk.cli.admin import webhooks
 
     webhooks.test(endpoint, data_dir=data_dir, as_json=json)
@@ -100,12 +102,12 @@ def try_out(endpoint: Endpoint, *, data_dir: DataDir = None, json: Json = False)
 def deliveries(
     endpoint: Endpoint,
     *,
-    state: Annotated[DeliveryState | None, typer.Option("--state", help="Only these.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 50,
+    state: Annotated[DeliveryState | None, typer.Option("--state", help="Only this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number to list.")] = 50,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What went or is to go there, newest first."""
+    """List an endpoint's deliveries, newest first."""
     from codesdk.cli.admin import webhooks
 
     webhooks.deliveries(endpoint, state, limit, data_dir=data_dir, as_json=json)
@@ -114,12 +116,12 @@ def deliveries(
 @webhooks_app.command("replay")
 def replay(
     endpoint: Endpoint,
-    delivery: Annotated[str, typer.Argument(help="The delivery's id, msg_….")],
+    delivery: Annotated[str, typer.Argument(help="Delivery id, msg_….")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Send a message once more, under the same id."""
+    """Send a delivery again under the same id."""
     from codesdk.cli.admin import webhooks
 
     webhooks.replay(endpoint, delivery, data_dir=data_dir, as_json=json)

@@ -1,4 +1,4 @@
-"""What the demo's agent does: nine calls, each with what must come of it."""
+"""The nine calls of the demo's agent, with their expected results."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Step(FrozenModel):
     """Dotted name."""
     input: dict[str, Any]
     effect: str
-    """What policy says first: allow, ask or deny."""
+    """Expected policy decision: allow, ask or deny."""
     end: str
     """The state that the call must end in, as `history.Call.state`."""
     contains: str = ""
-    """What the agent must read in the result."""
+    """Text that the result must contain."""
     show: str = ""
     """The first line of the result with this text is shown; empty: the first line."""
     note: str = ""
-    """What a person should see in it."""
+    """Comment for the reader."""
 
 
 def unavailable_steps(facts: dict[str, Any]) -> dict[str, str]:
-    """Titles of steps that the sandbox with this attestation cannot show, and why."""
+    """Titles of the steps that this sandbox can't run, with the reason."""
     if facts.get("environment", DOCKER) == DOCKER:
         return {}
     missing = {}
@@ -105,7 +105,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             show="1 failed",
         ),
         Step(
-            title="Mend the defect",
+            title="Fix the defect",
             tool="patch.apply",
             input={"patch": patch(edit.path, source, source.replace(edit.before, edit.after))},
             effect="allow",
@@ -121,22 +121,22 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             show="passed",
         ),
         Step(
-            title="Try what policy denies",
+            title="Run a command that policy denies",
             tool="workspace.exec",
             input={"command": FORBIDDEN},
             effect="deny",
             end="denied",
             contains="DENIED_BY_POLICY",
-            note="it never reached the sandbox",
+            note="the call never reached the sandbox",
         ),
         Step(
-            title="Try what a person must approve",
+            title="Run a command that a person must approve",
             tool="workspace.exec",
             input={"command": ASKED},
             effect="ask",
             end="completed",
             contains="-rwx",
-            note="the agent's call waited; a person approved it over HTTP",
+            note="the call waited until a person approved it over HTTP",
         ),
         Step(
             title=NETWORK,
@@ -146,7 +146,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             end="failed",
             contains=NO_ROUTE,
             show=NO_ROUTE,
-            note="approved as well, and still: the sandbox has no network to reach",
+            note="approved too, but the sandbox has no network",
         ),
     )
 

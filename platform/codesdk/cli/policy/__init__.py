@@ -1,4 +1,4 @@
-"""`codesdk policy …`: what policy authors work with. Only versions, promotion and shadows need a running daemon."""
+"""`codesdk policy …`: options and help. Only versions, promotion and shadows need a running daemon."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for the parsers
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 policy_app = typer.Typer(help="Write, test and compare policy bundles.", no_args_is_help=True)
-shadow_app = typer.Typer(help="Try a bundle on live calls without obeying it.", no_args_is_help=True)
+shadow_app = typer.Typer(help="Evaluate a bundle on live calls without enforcing it.", no_args_is_help=True)
 policy_app.add_typer(shadow_app, name="shadow")
 
 
@@ -25,19 +25,22 @@ class Format(StrEnum):
 
 Policies = Annotated[
     Path | None,
-    typer.Option("--policies", metavar="DIR", help="The policy bundle.", envvar="CODESDK_POLICIES_DIR"),
+    typer.Option("--policies", metavar="DIR", help="Directory of the policy bundle.", envvar="CODESDK_POLICIES_DIR"),
 ]
 Bundle = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The bundle (default: the one in force).")]
-Report = Annotated[Format, typer.Option("--format", help="text, json, junit, or github (annotations).")]
+Report = Annotated[Format, typer.Option("--format", help="Report format; github writes annotations.")]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="PATH", help="Whose calls.", envvar="CODESDK_DATA_DIR")
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="PATH", help="Installation whose recorded calls to use.", envvar="CODESDK_DATA_DIR"
+    ),
 ]
-Days = Annotated[float, typer.Option("--days", min=0.0, help="How far back calls are taken from the record.")]
+Days = Annotated[float, typer.Option("--days", min=0.0, help="How many days of recorded calls to use.")]
 Calls = Annotated[
     Path | None,
-    typer.Option("--calls", metavar="FILE", help="Calls as for `decide`, one JSON object a line; - is standard input."),
+    typer.Option("--calls", metavar="FILE", help="Calls as for `decide`, one JSON object per line; - for stdin."),
 ]
-Accept = Annotated[bool, typer.Option("--accept-allows", help="End with 0 where calls are newly allowed, too.")]
+Accept = Annotated[bool, typer.Option("--accept-allows", help="Exit with 0 even if calls are newly allowed.")]
 
 
 @policy_app.command()
@@ -46,9 +49,9 @@ def lint(
     *,
     policies: Policies = None,
     report: Report = Format.TEXT,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
 ) -> int:
-    """Find what is wrong in a bundle, and what its author should look at."""
+    """Check a bundle for errors and questionable rules."""
     from codesdk.cli.policy.lint_and_test import run_lint
 
     return run_lint(directory or policies, report, strict=strict)
@@ -61,11 +64,12 @@ def try_tests(
     policies: Policies = None,
     report: Report = Format.TEXT,
     mutants: Annotated[
-        bool, typer.Option("--mutants", help="Damage each rule in every simple way; the tests must notice.")
+        bool,
+        typer.Option("--mutants", help="Mutation testing: change each rule and report changes that no test notices."),
     ] = False,
-    cover: Annotated[bool, typer.Option("--cover", help="End with 1 where a rule matches in no test.")] = False,
+    cover: Annotated[bool, typer.Option("--cover", help="Exit with 1 if no test reaches a rule.")] = False,
 ) -> int:
-    """Run the bundle's tests (its folder `tests`), and say which rules they reach."""
+    """Run the bundle's tests (its folder `tests`) and report which rules they reach."""
     from codesdk.cli.policy.lint_and_test import run_tests
 
     return run_tests(directory or policies, report, mutants=mutants, cover=cover)
@@ -73,7 +77,7 @@ def try_tests(
 
 @policy_app.command()
 def decide(*, policies: Policies = None) -> int:
-    """Read one call a line as JSON on standard input; write one decision a line.
+    """Read one call per line as JSON on stdin; write one decision per line.
 
     A call: {"tool": "workspace.exec", "input": {"command": "git status"}}, and where it matters "principal" (an id, or
     {"id", "roles"}), "mode" (ask, auto, yolo), "session" ({"id", "tenant", "runtime", "labels"}).
@@ -87,11 +91,11 @@ def decide(*, policies: Policies = None) -> int:
 def explain(
     call: Annotated[str | None, typer.Argument(help="A call as JSON, as for `decide`.")] = None,
     *,
-    command: Annotated[str | None, typer.Option("--command", "-c", help="A shell line, in place of a call.")] = None,
+    command: Annotated[str | None, typer.Option("--command", "-c", help="A shell command instead of a call.")] = None,
     policies: Policies = None,
-    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Say what would be decided of one call, with every rule's part in it."""
+    """Explain the decision on one call, with the result of every rule."""
     from codesdk.cli.policy.decisions import run_explain
 
     return run_explain(call, command, policies, as_json=json)
@@ -100,7 +104,7 @@ def explain(
 @policy_app.command()
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A bundle.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another bundle.")],
     *,
     calls: Calls = None,
     data_dir: DataDir = None,
@@ -108,7 +112,7 @@ def diff(
     report: Report = Format.TEXT,
     accept_allows: Accept = False,
 ) -> int:
-    """Judge recorded calls under two bundles; exit code 1 where B allows what A did not."""
+    """Evaluate recorded calls under two bundles; exit 1 if B allows a call that A did not."""
     from codesdk.cli.policy.comparisons import compare
 
     return compare(before, after, calls, data_dir, days=days, report=report, accept=accept_allows)
@@ -116,7 +120,7 @@ def diff(
 
 @policy_app.command()
 def replay(
-    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="The bundle that is to come.")],
+    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="The candidate bundle.")],
     *,
     policies: Policies = None,
     data_dir: DataDir = None,
@@ -124,7 +128,7 @@ def replay(
     report: Report = Format.TEXT,
     accept_allows: Accept = False,
 ) -> int:
-    """Judge the last days' calls of this installation under a candidate, against the bundle in force."""
+    """Evaluate this installation's recent calls under a candidate and compare with the bundle in force."""
     from codesdk.cli.policy.comparisons import compare
 
     return compare(policies, candidate, None, data_dir, days=days, report=report, accept=accept_allows)
@@ -137,7 +141,7 @@ def suggest(
     policies: Policies = None,
     data_dir: DataDir = None,
 ) -> int:
-    """Write a rule that allows calls like this one, and its test."""
+    """Suggest a rule that allows calls like this one, and a test for it."""
     from codesdk.cli.policy.suggestions import print_suggestion
 
     return print_suggestion(call, policies, data_dir)
@@ -153,27 +157,25 @@ def schema() -> int:
 
 @policy_app.command()
 def fmt(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or directories of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories.")],
     *,
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit code 1 where a file would change.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> int:
-    """Lay policy files out in one way. Comments stay, and what they say does not change."""
+    """Format policy files. Comments and meaning stay."""
     from codesdk.cli.policy.formatting import format_files
 
     return format_files(paths, check=check)
 
 
-Tenant = Annotated[bool, typer.Option("--tenant", help="The rules of your own tenant, not everybody's.")]
-Wanted = Annotated[str, typer.Argument(metavar="DIR|HASH", help="A bundle, or a version by its hash.")]
-Comment = Annotated[str, typer.Option("--comment", "-m", help="Kept in the record.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Tenant = Annotated[bool, typer.Option("--tenant", help="The rules of your own tenant instead of the shared ones.")]
+Wanted = Annotated[str, typer.Argument(metavar="DIR|HASH", help="A bundle directory, or a version's hash.")]
+Comment = Annotated[str, typer.Option("--comment", "-m", help="Comment for the record.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @policy_app.command()
 def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
-    """Show the versions that were in force, and who put which there."""
+    """List policy versions and who promoted them."""
     from codesdk.cli.policy.versions import list_versions
 
     return list_versions(data_dir, tenant=tenant, as_json=json)
@@ -183,7 +185,7 @@ def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson =
 def promote(
     wanted: Wanted, *, comment: Comment = "", tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False
 ) -> int:
-    """Put a bundle into force that passes its own tests, in place of the files."""
+    """Put a bundle that passes its own tests into force, instead of the files."""
     from codesdk.cli.policy.versions import promote as put
 
     return put(wanted, comment, data_dir, tenant=tenant, as_json=json)
@@ -194,13 +196,13 @@ def rollback(
     *,
     comment: Comment = "",
     to_files: Annotated[
-        bool, typer.Option("--to-files", help="What the policy directory says is in force again.")
+        bool, typer.Option("--to-files", help="Put the policy directory's files back into force.")
     ] = False,
     tenant: Tenant = False,
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> int:
-    """Put into force what was before."""
+    """Go back to the version that was in force before."""
     from codesdk.cli.policy.versions import roll_back
 
     return roll_back(comment, data_dir, tenant=tenant, to_files=to_files, as_json=json)
@@ -208,7 +210,7 @@ def rollback(
 
 @shadow_app.command("start")
 def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
-    """Try a bundle beside the one in force, in place of any that is tried now."""
+    """Start a shadow: evaluate a bundle on live calls. Replaces a running shadow."""
     from codesdk.cli.policy.versions import start_shadow as start
 
     return start(wanted, data_dir, tenant=tenant, as_json=json)
@@ -216,7 +218,7 @@ def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = 
 
 @shadow_app.command("status")
 def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
-    """Say how the tried bundle decided live calls so far."""
+    """Show how the shadow bundle decided live calls so far."""
     from codesdk.cli.policy.versions import shadow_status
 
     return shadow_status(data_dir, tenant=tenant, as_json=json)
@@ -224,7 +226,7 @@ def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJso
 
 @shadow_app.command("stop")
 def stop_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
-    """Try it no more, and say how it decided."""
+    """Stop the shadow and show how it decided."""
     from codesdk.cli.policy.versions import shadow_status
 
     return shadow_status(data_dir, tenant=tenant, as_json=json, end=True)

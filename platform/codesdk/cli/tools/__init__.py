@@ -1,4 +1,4 @@
-"""`codesdk tools …`: what authors of tools work with. Only `call` and `test` need a running daemon."""
+"""`codesdk tools …`: options and help. Only `call` and `test` need a running daemon."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for the parsers
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import typer
 from codesdk.cli.commands.options import DataDir, Json, parse_path
 from codesdk.domain.decisions import Classification, PermissionMode
 
-tools_app = typer.Typer(help="Write, check, look at and call tools.", no_args_is_help=True)
+tools_app = typer.Typer(help="Write, check, inspect and call tools.", no_args_is_help=True)
 
 
 class ToolFormat(StrEnum):
@@ -25,21 +25,27 @@ class ToolFormat(StrEnum):
 
 Tools = Annotated[
     Path | None,
-    typer.Option("--tools", parser=parse_path, metavar="DIR", help="The manifests.", envvar="CODESDK_REGISTRY_DIR"),
+    typer.Option(
+        "--tools", parser=parse_path, metavar="DIR", help="Directory of manifests.", envvar="CODESDK_REGISTRY_DIR"
+    ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the tool, with dots or underscores.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Tool name, with dots or underscores.")]
 SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="The `name` in a manifest of `kind: mcp`.")]
-OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Whose secrets a remote server is shown.")]
+OfTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="ID", help="Tenant whose secrets are sent to a remote server.")
+]
 Tenant = Annotated[
     str | None,
-    typer.Option("--tenant", metavar="ID", help="With the tools of this tenant (CODESDK_TENANT_TOOLS_DIR)."),
+    typer.Option("--tenant", metavar="ID", help="Include this tenant's tools (CODESDK_TENANT_TOOLS_DIR)."),
 ]
 Policies = Annotated[
     Path | None,
-    typer.Option("--policies", parser=parse_path, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
+    typer.Option(
+        "--policies", parser=parse_path, metavar="DIR", help="Policy bundle to use.", envvar="CODESDK_POLICIES_DIR"
+    ),
 ]
-Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
-ProfileName = Annotated[str, typer.Option("--profile", help="What the session's sandbox may use.")]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="Resource limits of the session's sandbox.")]
 
 
 @tools_app.command()
@@ -49,13 +55,15 @@ def lint(
     ] = None,
     *,
     tools: Tools = None,
-    own: Annotated[bool, typer.Option("--own", help="They are a tenant's, on top of the installation's.")] = False,
+    own: Annotated[
+        bool, typer.Option("--own", help="The manifests are a tenant's, on top of the installation's.")
+    ] = False,
     report: Annotated[
-        ToolFormat, typer.Option("--format", help="text, json, or github (annotations).")
+        ToolFormat, typer.Option("--format", help="Report format; github writes annotations.")
     ] = ToolFormat.TEXT,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
 ) -> int:
-    """Find what is wrong in manifests, and what their author should look at; 65 where one cannot be used."""
+    """Check manifests for errors and questionable settings; exit 65 if one can't be used."""
     from codesdk.cli.tools.linting import run_lint
 
     return run_lint(paths or [], tools, report, own=own, strict=strict)
@@ -65,7 +73,7 @@ def lint(
 def pin_source(
     source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
 ) -> int:
-    """Start an MCP server in a sandbox and accept its tools, but for those in which something is hidden; 1 where there are."""
+    """Start an MCP server in a sandbox and accept its tools, except those with suspicious text; exit 1 if any are skipped."""
     from codesdk.cli.tools.source_pins import pin_source
 
     return pin_source(source, tools, tenant, data_dir, as_json=json)
@@ -75,7 +83,7 @@ def pin_source(
 def diff_source(
     source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
 ) -> int:
-    """Start an MCP server in a sandbox and show what it says otherwise than it was accepted; 1 where anything is."""
+    """Start an MCP server in a sandbox and show how its tools differ from the accepted ones; exit 1 if they do."""
     from codesdk.cli.tools.source_pins import diff_source
 
     return diff_source(source, tools, tenant, data_dir, as_json=json)
@@ -84,15 +92,19 @@ def diff_source(
 @tools_app.command("accept")
 def accept_tools(
     source: SourceName,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TOOL...]", help="By the server's own names.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOOL...]", help="Tool names as the server has them.")
+    ] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="All that it offers now, whatever they say.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Accept everything the server offers, including suspicious text.")
+    ] = False,
     tools: Tools = None,
     tenant: OfTenant = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
-    """Accept tools of an MCP server as it has them now. What it has no more is taken off."""
+    """Accept an MCP server's current tools. Tools that it no longer has are removed."""
     from codesdk.cli.tools.source_pins import accept_tools
 
     return accept_tools(source, names or [], tools, tenant, data_dir, everything=everything, as_json=json)
@@ -107,7 +119,7 @@ def list_tools(
     mode: Mode = PermissionMode.AUTO,
     json: Json = False,
 ) -> None:
-    """Every tool, with its class and whether its calls are on, asked about, off, or depend on their input."""
+    """List tools with their class, and whether policy allows, asks, denies, or decides by input."""
     from codesdk.cli.tools.describe import show_all
 
     show_all(tools, tenant, policies, mode=mode, as_json=json)
@@ -119,11 +131,11 @@ def show(
     *,
     tools: Tools = None,
     tenant: Tenant = None,
-    role: Annotated[list[str] | None, typer.Option("--role", help="What policy says to this role; may repeat.")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="Evaluate policy for this role; repeatable.")] = None,
     policies: Policies = None,
     json: Json = False,
 ) -> None:
-    """One tool: schemas, hash, class, command, examples, and what policy says of it."""
+    """Show a tool: schemas, hash, class, command, examples, policy."""
     from codesdk.cli.tools.describe import show_one
 
     show_one(name, tools, tenant, policies, roles=tuple(role or ()), as_json=json)
@@ -132,23 +144,23 @@ def show(
 @tools_app.command()
 def call(
     name: Name,
-    given: Annotated[str, typer.Argument(metavar="[INPUT]", help="As JSON; - is standard input.")] = "{}",
+    given: Annotated[str, typer.Argument(metavar="[INPUT]", help="Input as JSON; - for stdin.")] = "{}",
     *,
     workspace: Annotated[
         Path | None,
-        typer.Option("--workspace", parser=parse_path, metavar="PATH", help="Files that the sandbox starts with."),
+        typer.Option("--workspace", parser=parse_path, metavar="PATH", help="Directory to copy into the workspace."),
     ] = None,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
     local: Annotated[
         bool,
-        typer.Option("--local", help="Here, in a sandbox that is thrown away: no daemon, policy, network or record."),
+        typer.Option("--local", help="Run it here in a temporary sandbox: no daemon, policy, network or record."),
     ] = False,
     tools: Tools = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
-    """Make one call in a session of its own on the running daemon: policy, approval and record as for an agent."""
+    """Make one call in a new session on the running daemon, with policy, approval and record as for an agent."""
     from codesdk.cli.tools.mcp_calls import read_input, run_call
 
     if local:
@@ -169,7 +181,7 @@ def try_examples(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
-    """Run the examples of manifests on the running daemon, each in a session with the example's files."""
+    """Run the manifests' examples on the running daemon, each in a new session with the example's files."""
     from codesdk.cli.tools.mcp_calls import run_examples
 
     return run_examples(names or [], tools, tenant, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
@@ -177,26 +189,33 @@ def try_examples(
 
 @tools_app.command()
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Words with dots: word.count")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Dotted name: word.count")],
     *,
     command: Annotated[
-        str, typer.Option("--command", help="Words; `{path}` is one from the input, `{n:integer}` with its type.")
+        str, typer.Option("--command", help="Command; `{path}` inserts an input, `{n:integer}` one with a type.")
     ],
-    description: Annotated[str | None, typer.Option("--description", help="For the model that calls it.")] = None,
+    description: Annotated[str | None, typer.Option("--description", help="Description for the model.")] = None,
     classification: Annotated[
-        Classification, typer.Option("--class", help="What harm it can do.")
+        Classification, typer.Option("--class", help="Classification: what harm it can do.")
     ] = Classification.DANGEROUS,
-    stdin: Annotated[bool, typer.Option("--stdin", help="It reads text from standard input.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="The command reads text from stdin.")] = False,
     mcp: Annotated[
         str | None,
-        typer.Option("--mcp", metavar="PACKAGE", help="An MCP server's: pypi:NAME==VERSION or npm:NAME@VERSION."),
+        typer.Option(
+            "--mcp", metavar="PACKAGE", help="Package of an MCP server: pypi:NAME==VERSION or npm:NAME@VERSION."
+        ),
     ] = None,
     sees_workspace: Annotated[
-        bool, typer.Option("--sees-workspace", help="With --mcp: it reads the session's files, and has no network.")
+        bool,
+        typer.Option(
+            "--sees-workspace", help="With --mcp: the server can read the session's files and has no network."
+        ),
     ] = False,
-    directory: Annotated[Path, typer.Option("--to", parser=parse_path, metavar="DIR", help="Where to.")] = Path(),
+    directory: Annotated[
+        Path, typer.Option("--to", parser=parse_path, metavar="DIR", help="Output directory.")
+    ] = Path(),
 ) -> int:
-    """Write the manifest of a command that the sandbox's image has, with an example, or of an MCP server. Nothing is overwritten."""
+    """Write the manifest of a command in the sandbox image, or of an MCP server. Overwrites nothing."""
     if mcp is not None:
         from codesdk.cli.tools.source_scaffold import create_source_manifest
 

@@ -1,4 +1,4 @@
-"""One thing that doctor looked at."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How it stands, mildest first; `info` is neither good nor bad."""
+    """Severity, mildest first. `info` is neutral."""
 
     OK = "ok"
     INFO = "info"
@@ -17,10 +17,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A finding, and how to mend it."""
+    """A finding and how to fix it."""
 
     name: str
     status: Status
     detail: str
     mend: str = ""
-    """The next step, where there is something to mend."""
+    """The next step, if something needs fixing."""

@@ -1,4 +1,4 @@
-"""`codesdk doctor`: looks at everything a run needs and changes nothing."""
+"""The checks of `codesdk doctor`. They change nothing."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ DISK_WARN, DISK_FAIL = 5 * 2**30, 2**30
 
 
 def run_checks(settings: Settings) -> tuple[Check, ...]:
-    """Every check, in the order in which a person would mend them."""
+    """Every check, in the order in which to fix them."""
     return tuple(_checks(settings))
 
 
 def worst_status(checks: tuple[Check, ...]) -> Status:
-    """The gravest status among them."""
+    """The most severe status among the checks."""
     order = list(Status)
     return max((check.status for check in checks), key=order.index, default=Status.OK)
 
@@ -89,17 +89,17 @@ def python() -> Check:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
+    """The path, or its nearest ancestor that exists."""
     return next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
 
 
 def data_directory(path: Path) -> Check:
-    """Whether it can be written, or made."""
+    """Whether the data directory can be written or created."""
     place = nearest_existing(path)
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return Check("data directory", Status.OK, str(path) if place == path else f"{path} (will be made)")
     what = "cannot be written" if place.is_dir() else "is not a directory"
-    mend = "Give another with --data-dir (or CODESDK_DATA_DIR), or mend its owner and mode"
+    mend = "Choose another with --data-dir (or CODESDK_DATA_DIR), or fix its owner and mode"
     return Check("data directory", Status.FAIL, f"{place} {what}", mend)
 
 
@@ -113,7 +113,7 @@ def disk(name: str, path: Path) -> Check:
 
 
 def database(url: str) -> Check:
-    """A SQLite file is opened read-only; a PostgreSQL server is asked."""
+    """SQLite: opens the file read-only. PostgreSQL: queries the server."""
     if not url.startswith(SQLITE):
         return _postgres_check(url)
     path = Path(url.removeprefix(SQLITE))
@@ -142,7 +142,7 @@ def _postgres_check(url: str) -> Check:
 
 
 def redis(settings: Settings) -> Check:
-    """Whether a server answers, or could be started."""
+    """Whether a Redis server answers or can be started."""
     url = settings.redis_url or f"unix://{redis_server.redis_socket_path(settings.data_dir)}"
     if redis_server.answers(url):
         return Check("redis", Status.OK, f"answers at {redis_server.without_password(url)}")
@@ -156,7 +156,7 @@ def redis(settings: Settings) -> Check:
 
 
 def engine(settings: Settings) -> Iterator[Check]:
-    """The engine, and what it says of itself where it answers."""
+    """The engine, and its own report if it answers."""
     chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
     found = find({**os.environ, **chosen}, DockerdPaths(Path()).host)
     host, tried = found.host, found.ping
@@ -200,7 +200,7 @@ def _engine_missing_check(found: EngineCandidate) -> Check:
 
 
 def workspace_cap(facts: disk_cap.QuotaSupport) -> Check:
-    """What holds the disk cap of the default profile's workspaces, and why nothing does where nothing does."""
+    """How the default profile's workspace size is capped, or why it isn't."""
     profile = Profile()
     name, small = "workspace cap", f"up to {profile.memory_bytes // 2**21} MiB in memory (tmpfs)"
     quota = "; the engine's disk has project quotas, which no volume uses yet" if facts.project_quota else ""
@@ -211,30 +211,28 @@ def workspace_cap(facts: disk_cap.QuotaSupport) -> Check:
         name,
         Status.WARN,
         f"counted by the runner for the default profile ({'; '.join(facts.loop_missing)}); {small}{quota}",
-        "What passes the cap is ended a moment after it did: for a hard cap mend what is missing, or let the profile's "
-        "workspace_bytes fit in memory",
+        "Usage is checked after the fact; for a hard cap, fix what is missing, or set the profile's "
+        "workspace_bytes small enough for memory",
     )
 
 
 def sandbox_image(image: str | None) -> Check:
-    """Whether a sandbox image is on the engine: its id."""
+    """Whether the sandbox image is on the engine, with its id."""
     if image is not None:
         return Check("sandbox image", Status.OK, image[:19])
-    mend = "`codesdk images build` builds it, and `codesdk up` does too (2 minutes)"
+    mend = "Build it with `codesdk images build`; `codesdk up` builds it too (2 minutes)"
     return Check("sandbox image", Status.WARN, "not built yet", mend)
 
 
 def secrets(directory: Path) -> Check:
-    """The operator's secrets for the egress proxy: their names and modes, never a value."""
+    """The operator's egress secrets: names and modes, never values."""
     name = "egress secrets"
     if not directory.is_dir():
         return Check(name, Status.INFO, f"none ({directory} is not there)")
     try:
         about, found = directory.stat(), list(secret_files.list_secrets(directory))
     except OSError as error:
-        return Check(
-            name, Status.FAIL, f"{directory} cannot be looked into: {error.strerror}", "Mend its owner and mode"
-        )
+        return Check(name, Status.FAIL, f"{directory} cannot be read: {error.strerror}", "Fix its owner and mode")
     bad = [why for _, _, why in found if why]
     if about.st_mode & 0o022:
         bad.insert(0, f"{directory} may be written by others than its owner.")
@@ -244,13 +242,13 @@ def secrets(directory: Path) -> Check:
         )
     tenants = {tenant for tenant, _, _ in found}
     if strangers := sorted(tenant for tenant in tenants if not is_id(tenant, IdKind.TENANT)):
-        mend = "Secrets go by the tenant's id: `codesdk tenants list` shows it; mv the folder to it"
+        mend = "Rename the folder to the tenant's id (`codesdk tenants list` shows it)"
         return Check(name, Status.WARN, f"no tenant's id, so never read: {', '.join(strangers[:5])}", mend)
     return Check(name, Status.OK, f"{len(found)} of {len(tenants)} tenants in {directory}")
 
 
 def node() -> Check:
-    """Only the acceptance tests and npm-installed agents need it."""
+    """Only acceptance tests and agents from npm need Node."""
     program = which("node")
     if program is None or which("npm") is None:
         return Check("node", Status.INFO, "no node or npm; only agent CLIs from npm need them")

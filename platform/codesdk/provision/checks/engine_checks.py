@@ -1,4 +1,4 @@
-"""What an engine says about itself, judged: pure functions of its `/info` document."""
+"""Checks of an engine's `/info` document. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = {"MemoryLimit": "memory", "SwapLimit": "swap", "PidsLimit": "pids", "Cp
 
 
 def check_engine(info: dict[str, Any]) -> tuple[Check, ...]:
-    """Every check that the document answers."""
+    """All checks that the document answers."""
     return (_runtime(info), _cgroups(info), _seccomp(info), _gvisor(info))
 
 
@@ -23,7 +23,7 @@ def _runtime(info: dict[str, Any]) -> Check:
     said = str((info.get("RuncCommit") or {}).get("ID", ""))
     numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
     if numbers is None:
-        return Check("runc", Status.WARN, "the engine does not say which runc it runs", "See: runc --version")
+        return Check("runc", Status.WARN, "the engine does not report its runc version", "See: runc --version")
     major, minor, patch = (int(number) for number in numbers.groups())
     fixed = RUNC_FIXED.get((major, minor))
     if (major, minor) >= RUNC_CLEAN or (fixed is not None and patch >= fixed):

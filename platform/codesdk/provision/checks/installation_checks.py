@@ -1,4 +1,4 @@
-"""What the database says of the installation: its hosts, the MCP servers that they run, the tenants that there are."""
+"""Checks of the installation's database: hosts, running MCP servers, tenants."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ MAX_LISTED = 8
 
 
 class InstallationFacts(NamedTuple):
-    """What a look found."""
+    """What the database contains."""
 
     hosts: tuple[HostRecord, ...]
     servers: tuple[ServerRecord, ...]
     tenants: frozenset[str]
-    """Their names."""
+    """Tenant names."""
 
 
 def read_installation(settings: Settings) -> InstallationFacts | Check | None:
-    """Read it; a check where its schema is another version's, None where there is no database, or none that answers."""
+    """Read the database. Returns a check if the schema is another version's, None if there is no readable database."""
     url = settings.resolved_database_url()
     if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
         return None
@@ -49,14 +49,14 @@ def read_installation(settings: Settings) -> InstallationFacts | Check | None:
                 )
     except SchemaBehind as fault:
         if settings.auto_migrate:
-            return Check("schema", Status.INFO, f"{fault.message} The next start brings it there.")
+            return Check("schema", Status.INFO, f"{fault.message} The next start migrates it.")
         return Check("schema", Status.FAIL, fault.message, fault.advice())
     except Fault:
-        return None  # the check of the database says it
+        return None  # the database check reports it
 
 
 def check_installation(seen: InstallationFacts, settings: Settings) -> Iterator[Check]:
-    """Hosts, and MCP servers that run."""
+    """Check hosts and running MCP servers."""
     yield _hosts(seen.hosts, settings)
     yield _servers(seen.servers)
 
@@ -72,7 +72,7 @@ def _hosts(found: Sequence[HostRecord], settings: Settings) -> Check:
         return Check("hosts", Status.WARN, told, mend)
     lease_s = settings.host_lease_s
     if silent := [host for host in found if lease_s and not host.away and (host.silent_s or 0) > lease_s]:
-        return Check("hosts", Status.WARN, told, f"Look after the worker of {silent[0].name}: it is not heard")
+        return Check("hosts", Status.WARN, told, f"Check the worker of {silent[0].name}: it sends no heartbeats")
     return Check("hosts", Status.OK, told)
 
 

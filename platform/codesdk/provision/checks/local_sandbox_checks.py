@@ -1,4 +1,4 @@
-"""What local sandboxes would be on this machine, judged: a pure function of what was found and what the operator said."""
+"""Checks of local sandboxes on this machine. Pure functions of what was detected and configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_local_sandboxes(found: Confinement, said: str) -> tuple[Check, ...]:
 
 
 def _confinement_check(found: Confinement, said: str, *, in_use: bool) -> Check:
-    use = {"on": "in use", "plain": "in use, PLAIN by the operator's word"}.get(said, "possible, not in use")
+    use = {"on": "in use", "plain": "in use, PLAIN as configured"}.get(said, "possible, not in use")
     if found.isolation is Isolation.BUBBLEWRAP and said != "plain":
         detail = f"{use}: bubblewrap separates network, files and processes; the kernel is this machine's"
         return Check(NAME, Status.OK if in_use else Status.INFO, detail)

@@ -1,4 +1,4 @@
-"""What was accepted of other people's MCP servers, as the files say it: no server is started for this."""
+"""Checks the MCP servers in the registry from their files; starts no server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "MCP servers"
 
 
 def check_mcp_servers(settings: Settings) -> Check | None:
-    """None where there is no source."""
+    """Check the sources' pins; None if there is no source."""
     try:
         sources = read_manifests(settings.registry_dir).sources
     except Fault as fault:
@@ -23,9 +23,9 @@ def check_mcp_servers(settings: Settings) -> Check | None:
     bare = [each.source.name for each in sources if not each.pins.tools]
     suspect = [each.source.name for each in sources if any(find_suspicions(pin) for pin in each.pins.tools)]
     if bare:
-        return Check(NAME, Status.WARN, told, f"Accept what they may do: codesdk tools pin {bare[0]}")
+        return Check(NAME, Status.WARN, told, f"Review and accept its tools: codesdk tools pin {bare[0]}")
     if suspect:
-        mend = "Look at what is hidden in descriptions that were accepted: codesdk tools lint"
+        mend = "Review suspicious text in accepted descriptions: codesdk tools lint"
         return Check(NAME, Status.WARN, told, mend)
     return Check(NAME, Status.OK, told)
 

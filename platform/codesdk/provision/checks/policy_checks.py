@@ -1,4 +1,4 @@
-"""Whether the rules that people wrote can be used, as the next start would find them."""
+"""Checks policy and tool files as the next start would read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "policy"
 
 
 def check_policy(settings: Settings) -> Check:
-    """Load tools, the shared bundle and every tenant's, and forget them."""
+    """Load the tools, the shared bundle and every tenant's bundle."""
     try:
         profiles = load_profiles(settings.profiles_dir).bounds()
         registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles)
@@ -22,7 +22,7 @@ def check_policy(settings: Settings) -> Check:
             settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies()
         )
     except Fault as fault:
-        mend = "Mend it: what runs keeps what it could read last, and nothing starts without"
+        mend = "Fix it: running processes keep the last valid version, and no process starts with this one"
         name = "tools" if isinstance(fault, ManifestInvalid) else NAME
         return Check(name, Status.FAIL, fault.message, f"{mend}. {fault.advice()}".rstrip())
     tenants = f", and {len(found.tenants)} tenants' own rules" if found.tenants else ""
