@@ -153,7 +153,7 @@ def test_the_hosts_are_named_with_what_they_do(settings):
     ("more", "words"),
     [
         ({"state": HostState.LOST}, "Start the worker of local again"),
-        ({"silent_s": 31.0}, "it is not heard"),
+        ({"silent_s": 31.0}, "it sends no heartbeats"),
         ({"silent_s": 31.0, "away": True}, ""),
         ({"silent_s": None}, ""),
     ],
@@ -216,4 +216,4 @@ def test_a_list_of_issuers_that_cannot_be_used_fails_with_its_place(settings):
     check = login_checks.check_logins(settings, None)
     assert check.status is Status.FAIL
     assert "logins.yaml:" in check.detail
-    assert "keeps the last list" in check.mend
+    assert "keep the last valid list" in check.mend
