@@ -55,12 +55,12 @@ class Worker(Process):
         for name in ("ready", "begin", "forget", "lose", "reconcile"):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
             setattr(self.sandbox_registry, name, self.world.atomically(getattr(self.sandbox_registry, name)))
-        hand = InFlightCalls()
+        in_flight = InFlightCalls()
         parts: dict[str, Any] = {
             "host": host,
             "sandbox_registry": self.sandbox_registry,
             "execution": execution,
-            "hand": hand,
+            "in_flight": in_flight,
             "database": stage.database,
         }
         self.recovery = Recovery(**parts, registry=stage.registry, writer=self.writer)
@@ -73,7 +73,7 @@ class Worker(Process):
         )
         looking = dispatcher._fingerprints
         looking._put = self.world.atomically(looking._put)  # type: ignore[method-assign] # likewise
-        looking._leaving = Patience(self.world)  # type: ignore[assignment]
+        looking._stopping = Patience(self.world)  # type: ignore[assignment]
         self.recovery.take_up(dispatcher.start)
         self.dispatcher = dispatcher
 

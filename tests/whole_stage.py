@@ -119,7 +119,7 @@ class Installation:
         wait_for(lambda: server.started, "the API", DEADLINE_S)
 
     def start_worker(self) -> None:
-        """As `codesdk.worker.lifecycle.main.serve` does.
+        """As `codesdk.worker.__main__.serve` does.
 
         Raises:
             Fault: what keeps it from starting; nothing is left.

@@ -6,13 +6,13 @@ durable before their records were, and stay for a day after the last record of t
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 from codesdk.archive import manifest, store
-from codesdk.archive.durable_rename import rename_durably
 from codesdk.archive.manifest import Entry, Manifest
 from codesdk.artifacts.blobs import BlobMissing, Blobs
 from codesdk.artifacts.directory import DirectoryBlobs
@@ -119,3 +119,25 @@ def _copy_blobs(source: Blobs, wanted: list[Blob], root: Path) -> tuple[list[Ent
     if (root / "incoming").exists():
         (root / "incoming").rmdir()
     return files, damaged
+
+
+def rename_durably(fresh: Path, target: Path) -> None:
+    """Rename `fresh` to `target`, with all that is in it on the disk before its name is.
+
+    Raises:
+        OSError: it cannot be written, or something is there.
+    """
+    for folder, _, names in os.walk(fresh):
+        for name in names:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
+    fresh.rename(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from codesdk.archive import manifest, store
-from codesdk.archive.backup import DATABASE, EXTRA_FILES
-from codesdk.archive.durable_rename import rename_durably
+from codesdk.archive.backup import DATABASE, EXTRA_FILES, rename_durably
 from codesdk.archive.manifest import BackupInvalid, Manifest
 from codesdk.bootstrap.maintenance import MaintenanceServices, open_maintenance_services
 from codesdk.domain.calls import CallState

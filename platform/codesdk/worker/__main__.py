@@ -6,9 +6,13 @@ import logging
 import os
 import platform
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
+from codesdk.bootstrap import open_services
+from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.errors import ExitCode, Fault
 from codesdk.provision.engines.docker_engine import Engine as FoundEngine
 from codesdk.provision.engines.dockerd import DockerdPaths
@@ -22,9 +26,13 @@ from codesdk.sandbox.egress.service import EgressService
 from codesdk.sandbox.local.confinement import detect_confinement as find_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes, host_image, open_local
 from codesdk.sandbox.local.warning_text import local_sandbox_warning
+from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import DEFAULT, load_profiles
-from codesdk.settings import Settings, read_settings
-from codesdk.worker.lifecycle.main import serve
+from codesdk.settings import Settings, read_settings, runfile
+from codesdk.worker.calls.listener import Listener
+from codesdk.worker.lifecycle.shutdown import Shutdown
+from codesdk.worker.lifecycle.watchdog import Watchdog
+from codesdk.worker.lifecycle.worker import DRAIN_S, SHUTDOWN_S, Worker
 from codesdk.worker.sandboxes.egress_record import EgressRecorder
 
 _log = logging.getLogger("codesdk.worker")
@@ -70,6 +78,51 @@ def _serve_locally(settings: Settings) -> None:
             return open_local(settings, found, egress=opened.enter_context(closing(make_egress(settings, record))))
 
         serve(settings, open_sandboxes, images, f"machine {platform.node()}")
+
+
+def serve(
+    settings: Settings,
+    open_sandboxes: Callable[[EgressRecorder], Sandboxes],
+    images: dict[str, str],
+    engine: str = "",
+) -> None:
+    """Run a worker until SIGTERM or SIGINT, then drain; a second one ends it at once.
+
+    `open_sandboxes` gets the recorder of what leaves them.
+
+    Raises:
+        HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
+        Fault: what kept it from starting; nothing is left behind.
+    """
+    shutdown = Shutdown(within_s=SHUTDOWN_S)
+    with shutdown.listening(), ExitStack() as opened:
+        services = open_services(settings)
+        opened.callback(services.close)
+        environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
+        sandboxes = open_sandboxes(
+            EgressRecorder(services.database, services.writer, services.log, environment, services.quotas)
+        )
+        opened.callback(sandboxes.close)
+        worker = Worker(services, sandboxes, images, engine)
+        worker.heartbeat.on_fenced(shutdown.ask)
+        opened.callback(worker.stop)
+        worker.start()
+        listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
+        opened.callback(listener.close)
+        liveness_file = runfile.write(
+            settings.data_dir,
+            "worker",
+            {"pid": os.getpid(), "host": worker.host.id, "execution_env": sandboxes.execution_environment.environment},
+        )
+        watchdog = Watchdog(services.clock, worker.watched_loops(), liveness_file)
+        watchdog.start()
+        opened.callback(watchdog.stop)
+        worker.on_stop(partial(liveness_file.unlink, missing_ok=True))
+        _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
+        shutdown.wait()
+        _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)
+        shutdown.force_exit_after(SHUTDOWN_S)  # nobody may have sent a signal: the worker itself may have asked
+        worker.heartbeat.check()
 
 
 def make_egress(settings: Settings, record: EgressRecorder) -> EgressService:

@@ -61,7 +61,7 @@ class Site:
             sandbox_registry=self.sandbox_registry,
             claims=stage.claims(rules, registry, generation=host.generation),
             execution=stage.execution(rules, registry),
-            hand=InFlightCalls(),
+            in_flight=InFlightCalls(),
             pipeline=self.pipeline,
             database=stage.database,
             threads=3,

@@ -479,7 +479,7 @@ def test_a_worker_whose_host_was_given_up_hears_of_it_and_serves_nothing_more(si
     site.settings = site.settings.model_copy(update={"host_lease_s": 1.0})
     worker, _ = site.worker()
     told = threading.Event()
-    worker.heartbeat.on_end(told.set)
+    worker.heartbeat.on_fenced(told.set)
     subject = site.subject()
     site.ended(site.submit(subject))
     with site.api.database.read() as connection:

@@ -36,13 +36,13 @@ class Crew:
             clock=stage.clock,
         )
         self.execution = stage.execution()
-        self.hand = InFlightCalls()
+        self.in_flight = InFlightCalls()
         self.recovery = Recovery(
             host=self.host,
             sandbox_registry=self.sandbox_registry,
             registry=stage.registry,
             execution=self.execution,
-            hand=self.hand,
+            in_flight=self.in_flight,
             database=stage.database,
             writer=stage.writer,
         )
@@ -63,7 +63,7 @@ class Crew:
                 sandbox_registry=self.sandbox_registry,
                 claims=self.stage.claims(generation=self.host.generation, most_of_tenant=THREADS),
                 execution=self.execution,
-                hand=self.hand,
+                in_flight=self.in_flight,
                 pipeline=self.stage.pipeline,
                 database=self.stage.database,
                 threads=THREADS,

@@ -165,7 +165,7 @@ def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(st
         sandbox_registry=later.sandbox_registry,
         registry=rest,
         execution=stage.execution(registry=rest),
-        hand=later.hand,
+        in_flight=later.in_flight,
         database=stage.database,
         writer=stage.writer,
     )
@@ -190,7 +190,7 @@ def test_an_older_worker_cannot_end_a_call_that_was_taken_over(stage, crew):
 
 def lose_answer(stage, monkeypatch):
     """The next commit happens, and nobody hears of it."""
-    stored = stage.writer._record_of
+    stored = stage.writer._commit_with_retry
     left = [1]
 
     def lost(jobs):
@@ -200,7 +200,7 @@ def lose_answer(stage, monkeypatch):
         left.pop()
         raise OperationalError("COMMIT", None, Exception("server closed the connection"), connection_invalidated=True)
 
-    monkeypatch.setattr(stage.writer, "_record_of", lost)
+    monkeypatch.setattr(stage.writer, "_commit_with_retry", lost)
 
 
 def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and_once(stage, crew, monkeypatch):
@@ -216,7 +216,7 @@ def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and
     monkeypatch.setattr(claims, "take", unheard)
     crew.dispatcher.poll()
     assert lost.wait(10)
-    wait_for(lambda: not crew.hand._claims_in_progress, "its answer to be lost")
+    wait_for(lambda: not crew.in_flight._claims_in_progress, "its answer to be lost")
     crew.recovery.recover_orphaned()
     assert crew.sandboxes.runs == []
     crew.recovery.recover_orphaned()
@@ -342,7 +342,7 @@ def test_only_the_classification_says_what_is_done_again(stage, crew):
         sandbox_registry=later.sandbox_registry,
         registry=Registry(tools),
         execution=stage.execution(registry=Registry(tools)),
-        hand=later.hand,
+        in_flight=later.in_flight,
         database=stage.database,
         writer=stage.writer,
     ).take_up()

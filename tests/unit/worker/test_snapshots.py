@@ -34,7 +34,7 @@ class Photographer:
             most_bytes=most_bytes,
             every_s=every_s,
         )
-        crew.sandbox_registry.on_removal(self.snapshots.farewell)
+        crew.sandbox_registry.on_removal(self.snapshots.take_last)
 
     def open(self, **wish):
         return self.stage.open_session(**{"snapshots": True, **wish})
@@ -94,7 +94,7 @@ def test_none_is_taken_while_a_call_runs_and_a_call_that_comes_waits_for_it(stag
     stage.pipeline.submit("workspace.exec", {"command": "y"}, subject)
     claimed = stage.claims(generation=crew.host.generation).take()
     assert photographer.snapshots.look() == 0
-    with crew.sandbox_registry.still(subject.session_id):
+    with crew.sandbox_registry.hold_calls(subject.session_id):
         running = threading.Thread(target=crew.dispatcher._run, args=(claimed,))
         running.start()
         running.join(0.2)

@@ -19,7 +19,6 @@ from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from codesdk.toolcalls.run.sources import NoSources, Sources
-from codesdk.worker.calls.coalesced_job import CoalescedJob
 from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.deferred_approvals.dry_runs import DryRuns
 from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
@@ -35,6 +34,44 @@ FINGERPRINT_THREADS = 4
 """Sandboxes that are asked at once for the files which calls name."""
 
 
+class CoalescedJob:
+    """A look at the rows: one that has not begun yet sees all that asked for another. Safe to use from any thread.
+
+    Each of a thousand questions asks its worker to look. In a pool that took all of these looks, a cancel would wait
+    for a thousand that find nothing.
+    """
+
+    def __init__(
+        self, submit: Callable[[Callable[[], None]], object], work: Callable[[], None], *, most: int = 1
+    ) -> None:
+        """`submit` has it run on some thread, later; `most`: how many wait for one at once."""
+        self._submit = submit
+        self._work = work
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def ask(self) -> None:
+        """Have the work done once more, from a moment after now."""
+        with self._lock:
+            if self._waiting >= self._most:
+                return
+            self._waiting += 1
+        try:
+            self._submit(self._run)
+        except BaseException:
+            self._dequeue()
+            raise
+
+    def _run(self) -> None:
+        self._dequeue()  # first: who asks from here on may have come too late for this look
+        self._work()
+
+    def _dequeue(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+
+
 class Dispatcher:
     """The worker's heart. A wake-up says only "look"; what there is to do is read from the rows."""
 
@@ -45,7 +82,7 @@ class Dispatcher:
         sandbox_registry: SandboxRegistry,
         claims: Claims,
         execution: Execution,
-        hand: InFlightCalls,
+        in_flight: InFlightCalls,
         pipeline: Pipeline,
         database: Database,
         threads: int,
@@ -62,7 +99,7 @@ class Dispatcher:
         self._previews = previews
         self._sources = sources or NoSources()
         self._host = host
-        self._in_flight = hand
+        self._in_flight = in_flight
         self._sandbox_registry = sandbox_registry
         self._claims = claims
         self._execution = execution
@@ -71,11 +108,11 @@ class Dispatcher:
         width = threads + spare_threads(threads)
         self._calls = pool(width, "codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
-        self._sandbox_pool = pool(SANDBOX_THREADS, "codesdk-chore")
+        self._sandbox_pool = pool(SANDBOX_THREADS, "codesdk-sandbox")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
-        self._control = pool(1, "codesdk-errand")
+        self._control = pool(1, "codesdk-control")
         # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
-        self._fingerprint_pool = pool(FINGERPRINT_THREADS, "codesdk-look")
+        self._fingerprint_pool = pool(FINGERPRINT_THREADS, "codesdk-fingerprint")
         self._fingerprints = FileFingerprints(
             host=host, sandbox_registry=sandbox_registry, pipeline=pipeline, database=database
         )
@@ -117,10 +154,10 @@ class Dispatcher:
         if not self._draining.is_set():
             self._submit(self._sandbox_pool, self._sandbox_registry.sweep)
 
-    def rest(self) -> None:
+    def stop_claiming(self) -> None:
         """Begin nothing more; what runs goes on."""
         self._draining.set()
-        self._fingerprints.leave()
+        self._fingerprints.stop()
 
     def drain(self, timeout_s: float) -> None:
         """Start nothing more; give what runs at most that long, and its cancels are heard. What is left is handed back.
@@ -128,7 +165,7 @@ class Dispatcher:
         To hand a call back is to let go of it as it is: its row runs, its exec goes on under its runner, and nobody but
         the next worker, whose generation is higher, can end it.
         """
-        self.rest()
+        self.stop_claiming()
         # A call that another worker left and that nobody here has begun to take up is not begun any more.
         self._calls.shutdown(wait=False, cancel_futures=True)
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
@@ -165,12 +202,12 @@ class Dispatcher:
         with self._in_flight.claiming():
             taken = self._claims.take()
             if isinstance(taken, ClaimedCall):
-                self._in_flight.take(taken.stored.identity)
+                self._in_flight.add(taken.stored.identity)
         if isinstance(taken, ClaimedCall):
             try:
                 self._run(taken)
             finally:
-                self._in_flight.leave(taken.stored.identity)
+                self._in_flight.discard(taken.stored.identity)
                 self._claims.leave(taken)
         return taken is not None
 

@@ -1,4 +1,4 @@
-"""Which calls this worker's threads have in hand, and which of its running ones nobody has."""
+"""Which calls this worker's threads have in in_flight, and which of its running ones nobody has."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class InFlightCalls:
             with self._lock:
                 self._claims_in_progress.discard(number)
 
-    def take(self, *calls: CallIdentity) -> None:
+    def add(self, *calls: CallIdentity) -> None:
         """Hold them."""
         with self._lock:
             self._calls.update(calls)
 
-    def leave(self, call: CallIdentity) -> None:
+    def discard(self, call: CallIdentity) -> None:
         """Hold it no more: it has ended, or its thread gave it up."""
         with self._lock:
             self._calls.discard(call)
             self._released.add(call)
 
-    def strays(self, running: Iterable[CallRecord]) -> list[OrphanedCall]:
-        """Take the strays in hand. `running`: this worker's calls as their rows are now; what is new is only noted."""
+    def take_orphaned(self, running: Iterable[CallRecord]) -> list[OrphanedCall]:
+        """Take the strays in in_flight. `running`: this worker's calls as their rows are now; what is new is only noted."""
         with self._lock:
             rows = {stored.identity: stored for stored in running}
             unowned = [call for call in rows if call not in self._calls]

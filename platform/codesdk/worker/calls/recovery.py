@@ -44,12 +44,12 @@ class Recovery:
         sandbox_registry: SandboxRegistry,
         registry: RegistryProvider,
         execution: Execution,
-        hand: InFlightCalls,
+        in_flight: InFlightCalls,
         database: Database,
         writer: Writer,
     ) -> None:
         self._host = host
-        self._in_flight = hand
+        self._in_flight = in_flight
         self._sandbox_registry = sandbox_registry
         self._registry = registry
         self._execution = execution
@@ -66,7 +66,7 @@ class Recovery:
         call of somebody else's server, nobody remembers whether it was begun: such an attempt is lost.
         """
         running = self._running()
-        self._in_flight.take(*(stored.identity for stored in running))
+        self._in_flight.add(*(stored.identity for stored in running))
         for stored in running:
             start(partial(self._recover_and_release, stored, begun=True))
         return len(running)
@@ -82,7 +82,7 @@ class Recovery:
         Such are those whose claim was committed while its answer was lost, and those whose end nobody could record in
         time. No poll finds them: they would run, and hold their workspace, until the worker is restarted.
         """
-        for orphan in self._in_flight.strays(self._running()):
+        for orphan in self._in_flight.take_orphaned(self._running()):
             _log.warning("call %s runs, and nobody has it: it is taken up", orphan.stored.identity.tool_call_id)
             start(partial(self._recover_and_release, orphan.stored, begun=orphan.begun))
 
@@ -105,7 +105,7 @@ class Recovery:
             # One call that cannot be ended must not keep the worker from serving all others.
             _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
         finally:
-            self._in_flight.leave(stored.identity)
+            self._in_flight.discard(stored.identity)
 
     def _recover(self, stored: CallRecord) -> None:
         """It may run, or have run."""

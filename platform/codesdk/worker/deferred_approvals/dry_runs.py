@@ -68,7 +68,7 @@ class DryRuns:
         *,
         host: OwnedHost,
         sandbox_registry: SandboxRegistry,
-        copies: ThrowawaySandboxes,
+        throwaway: ThrowawaySandboxes,
         pipeline: Pipeline,
         database: Database,
         place: Path,
@@ -76,7 +76,7 @@ class DryRuns:
         """`place`: a directory whose disk may hold snapshots while they are copied."""
         self._host = host
         self._sandbox_registry = sandbox_registry
-        self._throwaway = copies
+        self._throwaway = throwaway
         self._pipeline = pipeline
         self._database = database
         self._place = place

@@ -41,7 +41,7 @@ class FileFingerprints:
         """Sessions whose calls are seen to."""
         self._put_lock = threading.Lock()
         """One question at a time: whoever else writes here waits for the questions that stand before it."""
-        self._leaving = threading.Event()
+        self._stopping = threading.Event()
 
     def look(
         self,
@@ -66,9 +66,9 @@ class FileFingerprints:
                 self._at_work.add(session)
             start(partial(self._fingerprint_session, session, theirs, more))
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Begin with no call any more: they are rows, and the next worker's."""
-        self._leaving.set()
+        self._stopping.set()
 
     def _fingerprint_session(self, session: str, calls: list[CallRecord], more: Callable[[], None]) -> None:
         """One sandbox's calls in a row: however many of them hang, they take one thread.
@@ -79,7 +79,7 @@ class FileFingerprints:
         put = 0
         try:
             for stored in calls:
-                if self._leaving.is_set() or not self._fingerprint(stored):
+                if self._stopping.is_set() or not self._fingerprint(stored):
                     break
                 put += 1
         finally:
@@ -113,7 +113,7 @@ class FileFingerprints:
     def _put(self, call: ToolCallId, marks: tuple[FileFingerprint, ...]) -> None:
         with self._put_lock:
             self._pipeline.put(call, marks)
-            self._leaving.wait(REQUEST_PAUSE_S)
+            self._stopping.wait(REQUEST_PAUSE_S)
 
 
 def named_files_of(pipeline: Pipeline, stored: CallRecord) -> tuple[NamedPath, ...]:

@@ -1,4 +1,4 @@
-"""What a worker does again and again: tables of named duties, each table on a thread of its own."""
+"""What a worker does again and again: tables of named tasks, each table on a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PeriodicTask(FrozenModel):
     name: str
     """As the log calls it: "look for idle sandboxes"."""
     every_s: float
-    """Seconds from one beginning to the next; more where the work itself, or another duty of its round, takes longer."""
+    """Seconds from one beginning to the next; more where the work itself, or another task of its round, takes longer."""
     work: Callable[[], object]
     on_failure: str
     """What a fault means until the next try, and who makes up for it."""
@@ -30,7 +30,7 @@ class PeriodicTask(FrozenModel):
 
 @dataclass
 class _ScheduledTask:
-    duty: PeriodicTask
+    task: PeriodicTask
     due: float
     """On the monotonic clock."""
     reported: str = field(default="")
@@ -40,17 +40,17 @@ class _ScheduledTask:
 
 
 class TaskLoop:
-    """A thread that goes through its duties.
+    """A thread that goes through its tasks.
 
-    A duty that fails is said and due again after its period; it ends neither the round nor any other duty. One that
+    A task that fails is said and due again after its period; it ends neither the round nor any other task. One that
     hangs holds up those of its own round only: what must not wait for it belongs into another.
     """
 
-    def __init__(self, name: str, clock: Clock, duties: Sequence[PeriodicTask]) -> None:
+    def __init__(self, name: str, clock: Clock, tasks: Sequence[PeriodicTask]) -> None:
         """`name`: the thread's."""
         self._clock = clock
         now = clock.monotonic()
-        self._tasks = [_ScheduledTask(duty, now + (0.0 if duty.at_once else duty.every_s)) for duty in duties]
+        self._tasks = [_ScheduledTask(task, now + (0.0 if task.at_once else task.every_s)) for task in tasks]
         self._ending = threading.Event()
         self.turns = 0
         """How often it has gone through all of them."""
@@ -60,36 +60,36 @@ class TaskLoop:
         """Begin, once."""
         self._thread.start()
 
-    def tell(self) -> None:
+    def request_stop(self) -> None:
         """Let nothing more begin; what is at work goes on."""
         self._ending.set()
 
-    def end(self, patience_s: float) -> bool:
+    def join(self, timeout_s: float) -> bool:
         """Tell it, and wait so long for what is at work. False: that is not over yet. A round that never began is."""
-        self.tell()
+        self.request_stop()
         if self._thread.is_alive():
-            self._thread.join(patience_s)
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def turn(self) -> float:
+    def run_due(self) -> float:
         """Do what is due; returns the seconds until something is again."""
         for scheduled in self._tasks:
             began = self._clock.monotonic()
             if began >= scheduled.due and not self._ending.is_set():
-                scheduled.due = began + scheduled.duty.every_s
+                scheduled.due = began + scheduled.task.every_s
                 _run_task(scheduled)
         self.turns += 1
         return max(0.0, min((scheduled.due for scheduled in self._tasks), default=0.0) - self._clock.monotonic())
 
     def _run(self) -> None:
-        while self._tasks and not self._ending.wait(self.turn()):
+        while self._tasks and not self._ending.wait(self.run_due()):
             pass
 
 
 def _run_task(scheduled: _ScheduledTask) -> None:
-    duty = scheduled.duty
+    task = scheduled.task
     try:
-        duty.work()
+        task.work()
     except Fault as fault:
         # Database or engine are away. Rows are facts: what is due is still due then.
         _record_failure(scheduled, f"{fault}", defect=False)
@@ -97,7 +97,7 @@ def _run_task(scheduled: _ScheduledTask) -> None:
         _record_failure(scheduled, f"{type(error).__name__}: {error}", defect=True)
     else:
         if scheduled.failures:
-            _log.info("the duty to %s is done again, after %d that failed", duty.name, scheduled.failures)
+            _log.info("the task to %s is done again, after %d that failed", task.name, scheduled.failures)
         scheduled.failures, scheduled.reported = 0, ""
 
 
@@ -107,8 +107,8 @@ def _record_failure(scheduled: _ScheduledTask, reported: str, *, defect: bool) -
     if reported == scheduled.reported:
         return
     scheduled.reported = reported
-    duty = scheduled.duty
+    task = scheduled.task
     if defect:
-        _log.exception("a defect: the duty to %s was not done; %s", duty.name, duty.on_failure)
+        _log.exception("a defect: the task to %s was not done; %s", task.name, task.on_failure)
     else:
-        _log.warning("the duty to %s was not done: %s; %s", duty.name, reported, duty.on_failure)
+        _log.warning("the task to %s was not done: %s; %s", task.name, reported, task.on_failure)

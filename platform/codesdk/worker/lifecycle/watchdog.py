@@ -61,7 +61,7 @@ class Watchdog:
         self._last_turns = {part.name: part.turns() for part in parts}
         self._stalled_s = {part.name: 0.0 for part in parts}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="codesdk-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="codesdk-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to beat."""

@@ -70,7 +70,7 @@ class Worker:
             WorkerRunning, HostTaken, QueueUnavailable: nothing is held.
         """
         settings = services.settings
-        self._withdraw: Callable[[], object] = lambda: None
+        self._on_stop: Callable[[], object] = lambda: None
         # A turn of the poller may wait for a connection, and then for a lock: no hang where the database is given longer.
         self._slowness = max(1.0, settings.database_answer_s / ANSWER_TIMEOUT_S)
         with ExitStack() as opened:
@@ -114,7 +114,7 @@ class Worker:
                 writer=services.writer,
                 clock=services.clock,
                 ids=services.ids,
-                sorts=pool_specs(settings.pool_sizes(DEFAULT), services.profiles, images),
+                specs=pool_specs(settings.pool_sizes(DEFAULT), services.profiles, images),
             )
             opened.callback(self._drain_pool)
             self._snapshots = SnapshotLoop(
@@ -128,7 +128,7 @@ class Worker:
                 most_bytes=settings.snapshot_bytes,
                 every_s=settings.snapshot_every_s,
             )
-            self.sandbox_registry.on_removal(self._snapshots.farewell)
+            self.sandbox_registry.on_removal(self._snapshots.take_last)
             self._idle_reaper = IdleReaper(
                 sandbox_registry=self.sandbox_registry,
                 sessions=services.sessions,
@@ -165,13 +165,13 @@ class Worker:
                 sources=self._sources,
                 confirm=self.heartbeat.confirm,
             )
-            hand = InFlightCalls()
+            in_flight = InFlightCalls()
             self._recovery = Recovery(
                 host=self.host,
                 sandbox_registry=self.sandbox_registry,
                 registry=services.registry,
                 execution=execution,
-                hand=hand,
+                in_flight=in_flight,
                 database=services.database,
                 writer=services.writer,
             )
@@ -190,7 +190,7 @@ class Worker:
             previews = DryRuns(
                 host=self.host,
                 sandbox_registry=self.sandbox_registry,
-                copies=ThrowawaySandboxes(
+                throwaway=ThrowawaySandboxes(
                     sandboxes=sandboxes,
                     host=self.host,
                     instance=settings.instance_id(),
@@ -206,7 +206,7 @@ class Worker:
                 sandbox_registry=self.sandbox_registry,
                 claims=self._claims,
                 execution=execution,
-                hand=hand,
+                in_flight=in_flight,
                 pipeline=services.pipeline,
                 database=services.database,
                 threads=settings.worker_threads,
@@ -217,13 +217,15 @@ class Worker:
             clock, poll_s = services.clock, settings.poll_s
             self._poll_loop = TaskLoop("codesdk-poll", clock, self._poll_tasks(poll_s))
             # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
-            self._maintenance_loop = TaskLoop("codesdk-keeper", clock, self._maintenance_tasks(poll_s))
+            self._maintenance_loop = TaskLoop("codesdk-maintenance", clock, self._maintenance_tasks(poll_s))
             # Another: a sandbox that does not answer must hold up none of these.
-            self._file_watch_loop = TaskLoop("codesdk-watch", clock, self._file_watch_tasks(poll_s))
+            self._file_watch_loop = TaskLoop("codesdk-file-watch", clock, self._file_watch_tasks(poll_s))
             # Another: each snapshot holds its session's calls up for seconds.
             self._snapshot_loop = TaskLoop("codesdk-snapshots", clock, self._snapshot_tasks(poll_s))
             # Another: what is done for other hosts must not wait for this one's engine.
-            self._lost_host_loop = TaskLoop("codesdk-hosts", clock, self._lost_host_tasks(services.lost_hosts, poll_s))
+            self._lost_host_loop = TaskLoop(
+                "codesdk-lost-hosts", clock, self._lost_host_tasks(services.lost_hosts, poll_s)
+            )
             self._opened = opened.pop_all()
 
     def start(self) -> None:
@@ -244,7 +246,7 @@ class Worker:
         ):
             each.start()
 
-    def parts(self) -> tuple[WatchedLoop, ...]:
+    def watched_loops(self) -> tuple[WatchedLoop, ...]:
         """What must come round, from `start` to `stop`."""
         return (
             WatchedLoop(
@@ -256,24 +258,24 @@ class Worker:
             WatchedLoop("heartbeat", lambda: self.heartbeat.turns, HEARTBEAT_TIMEOUT_S),
         )
 
-    def announced(self, withdraw: Callable[[], object]) -> None:
+    def on_stop(self, callback: Callable[[], object]) -> None:
         """Others were told that it serves; `withdraw` takes that back when it stops."""
-        self._withdraw = withdraw
+        self._on_stop = callback
 
     def stop(self) -> None:
         """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
-        self.dispatcher.rest()  # before anything that may have to wait
-        self._withdraw()  # whoever sees that it serves no more sees a worker that claims nothing
+        self.dispatcher.stop_claiming()  # before anything that may have to wait
+        self._on_stop()  # whoever sees that it serves no more sees a worker that claims nothing
         self.heartbeat.leave()  # others are chosen from here on
         for each in (self._lost_host_loop, self._maintenance_loop, self._file_watch_loop, self._snapshot_loop):
-            each.tell()
+            each.request_stop()
         # The poller goes on until the calls have had their time: who cancels one meanwhile must be heard.
         self.dispatcher.drain(DRAIN_S)
-        self._poll_loop.end(POLL_STOP_S)
-        self._lost_host_loop.end(POLL_STOP_S)
-        self._maintenance_loop.end(MAINTENANCE_STOP_S)
-        self._file_watch_loop.end(FILE_WATCH_STOP_S)
-        self._snapshot_loop.end(POLL_STOP_S)  # one that is cut off keeps nothing, and the next worker takes it again
+        self._poll_loop.join(POLL_STOP_S)
+        self._lost_host_loop.join(POLL_STOP_S)
+        self._maintenance_loop.join(MAINTENANCE_STOP_S)
+        self._file_watch_loop.join(FILE_WATCH_STOP_S)
+        self._snapshot_loop.join(POLL_STOP_S)  # one that is cut off keeps nothing, and the next worker takes it again
         self._opened.close()
 
     def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> StarterRouter:
@@ -384,5 +386,5 @@ class Worker:
         )
 
     def _drain_pool(self) -> None:
-        if not self.heartbeat.is_over:  # then they are a newer worker's
+        if not self.heartbeat.is_fenced:  # then they are a newer worker's
             run_guarded(self._warm_pool.close)

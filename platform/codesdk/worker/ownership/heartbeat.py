@@ -14,10 +14,10 @@ from collections.abc import Callable
 from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
-from codesdk.hosts.lease_holder import SILENT_S
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.run.error_mapping import Released
 from codesdk.worker.ownership.registration import OwnedHost
+from codesdk.worker.ownership.takeover import SILENT_S
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class Heartbeat:
         self._confirmed_at = clock.monotonic()
         self._stopping = threading.Event()
         self._fenced = threading.Event()
-        self._on_end: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="codesdk-pulse", daemon=True)
+        self._on_fenced: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="codesdk-heartbeat", daemon=True)
 
     def start(self) -> None:
         """Begin to beat."""
@@ -63,14 +63,14 @@ class Heartbeat:
         if self._thread.is_alive():
             self._thread.join(self._every_s)
 
-    def on_end(self, told: Callable[[], None]) -> None:
-        """Have `told` called when the host is not this worker's any more."""
-        self._on_end = told
-        if self.is_over:
-            told()
+    def on_fenced(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the host is not this worker's any more."""
+        self._on_fenced = callback
+        if self.is_fenced:
+            callback()
 
     @property
-    def is_over(self) -> bool:
+    def is_fenced(self) -> bool:
         """Whether a newer worker has the host, or somebody gave it up."""
         return self._fenced.is_set()
 
@@ -85,7 +85,7 @@ class Heartbeat:
         Raises:
             HostGone: it is not.
         """
-        if self.is_over:
+        if self.is_fenced:
             raise HostGone(
                 f"The host {self._host.name} was given up, or a newer worker has it.",
                 advice="Start this worker again: it then takes the host over anew.",
@@ -121,9 +121,9 @@ class Heartbeat:
             except Fault as fault:
                 _log.warning("a heartbeat was not taken: %s", fault)
             self.turns += 1
-            if self.is_over:
+            if self.is_fenced:
                 _log.error("the host %s was given up, or a newer worker has it", self._host.name)
-                self._on_end()
+                self._on_fenced()
                 return
 
     def _beat(self) -> None:

@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from pydantic import ValidationError
+
+from codesdk.domain.decisions import FrozenModel
 from codesdk.hosts import store
-from codesdk.hosts.lease_holder import SILENT_S, Holder, holder_of, is_silent
 from codesdk.hosts.store import HostLease
 from codesdk.provision.system.process_identity import ProcessIdentity, mark, pid_namespace
 from codesdk.storage.database import Database
@@ -30,6 +32,37 @@ CHECKS = 12
 KILL_TIMEOUT_S = 30.0
 """Seconds that the kernel has to end a process that was killed, and to let its lock go."""
 POLL_S = 0.05
+SILENT_S = 30.0
+"""Seconds after which a worker counts as silent where silence is never judged: six heartbeats, as in a lease."""
+
+
+class Holder(FrozenModel):
+    """A worker's process. A pid means something in its own `space` alone, and with its start time alone."""
+
+    instance: str
+    """Of the data directory whose lock it holds."""
+    pid: int
+    started: int
+    """Clock ticks since boot."""
+    space: str
+    """This boot of this machine, and this container of it; empty where that is not known."""
+
+    def shares_pid_space(self, other: Holder) -> bool:
+        """Whether the other's pid means the same to this one."""
+        return bool(self.space) and self.space == other.space
+
+
+def holder_of(held: HostLease) -> Holder | None:
+    """Who it is; None where its worker, of an older version, did not say."""
+    try:
+        return Holder.model_validate_json(held.holder)
+    except ValidationError:
+        return None
+
+
+def is_silent(held: HostLease, lease_s: float) -> bool:
+    """Whether it was not heard for a lease, on the database's clock. Its next heartbeat may be on its way."""
+    return held.silent_s >= (lease_s or SILENT_S)
 
 
 def this_process(instance: str) -> Holder:

@@ -80,7 +80,11 @@ class IdleReaper:
         row = found.row
         # The rows know calls. What runs in the background only the sandbox knows: asked when it matters, not all the time.
         # A frozen one has nothing that runs.
-        if action is not IdleAction.TOO_OLD and row.state is SandboxState.READY and self._sandbox_registry.works(row):
+        if (
+            action is not IdleAction.TOO_OLD
+            and row.state is SandboxState.READY
+            and self._sandbox_registry.has_background_process(row)
+        ):
             return
         if action is IdleAction.PAUSE:
             self._sandbox_registry.pause(row, now - Profile.model_validate_json(row.profile).pause_after_s)

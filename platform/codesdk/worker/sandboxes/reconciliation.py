@@ -24,7 +24,7 @@ class RemovalProgress(Enum):
     """What came of ending a sandbox."""
 
     DONE = auto()
-    PUT_OFF = auto()
+    DEFERRED = auto()
     """It is not time; that took no time to find out."""
     FAILED = auto()
     """The engine did not do it, and may have taken long over that."""

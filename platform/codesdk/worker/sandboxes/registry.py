@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from codesdk.artifacts import ArtifactService
+from codesdk.domain.calls import CallState
 from codesdk.domain.clock import Clock
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import SessionId
@@ -23,18 +24,46 @@ from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxRow, SandboxState
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls.records import store as call_store
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.create import SandboxCreator
 from codesdk.worker.sandboxes.events import sandbox_event
 from codesdk.worker.sandboxes.reattach import STOPPED_MESSAGE, SandboxReattacher
 from codesdk.worker.sandboxes.reconciliation import Reconciler, RemovalProgress
-from codesdk.worker.sandboxes.removal_grace import RemovalGrace
 from codesdk.worker.sandboxes.stop import SandboxStopper
 
 _log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
 """Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
+
+GRACE_S = 3.0
+"""Seconds: a cancel is over in two. What does not end in it is lost with its sandbox."""
+
+
+class RemovalGrace:
+    """Who is waited for. Used with the session's guard held."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def should_wait(self, row: SandboxRow) -> bool:
+        """Whether the removal of this sandbox, which is open here, is put off until the next look.
+
+        Raises:
+            StorageUnavailable: nobody can say.
+        """
+        now = self._clock.monotonic()
+        if now - self._since.setdefault(row.id, now) >= GRACE_S:
+            return False
+        with self._database.read() as connection:
+            return bool(call_store.list_in_state(connection, CallState.RUNNING, session=row.session_id))
+
+    def forget(self, row: SandboxRow) -> None:
+        """It is removed."""
+        self._since.pop(row.id, None)
 
 
 class SandboxRegistry:
@@ -106,12 +135,12 @@ class SandboxRegistry:
         with self._database.read() as connection:
             return store.of_session(connection, session)
 
-    def on_removal(self, farewell: Callable[[SandboxRow, Sandbox], None]) -> None:
+    def on_removal(self, callback: Callable[[SandboxRow, Sandbox], None]) -> None:
         """What is done with a closed session's sandbox that is open here, before it is removed. It raises nothing."""
-        self._before_removal = farewell
+        self._before_removal = callback
 
     @contextmanager
-    def still(self, session: SessionId) -> Iterator[None]:
+    def hold_calls(self, session: SessionId) -> Iterator[None]:
         """While the block lasts no call begins in the session's sandbox: one that comes waits in `ready`."""
         with self._guards[session]:
             yield
@@ -171,7 +200,7 @@ class SandboxRegistry:
             self._sandboxes.pause(row.id)
         return True
 
-    def works(self, row: SandboxRow) -> bool:
+    def has_background_process(self, row: SandboxRow) -> bool:
         """Whether a process runs in it that no call waits for; it then counts as used now.
 
         Raises:
@@ -197,7 +226,7 @@ class SandboxRegistry:
         if row.state is not SandboxState.CLOSING:
             return self._stop(row)
         if row.session_id in self._live and self._removal_grace.should_wait(row):
-            return RemovalProgress.PUT_OFF
+            return RemovalProgress.DEFERRED
         return self._remove(row)
 
     def sweep(self) -> None:

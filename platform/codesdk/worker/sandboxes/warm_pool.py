@@ -25,7 +25,7 @@ from codesdk.worker.ownership.registration import OwnedHost
 _log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""Pause after a sandbox that did not open, before another of its sort is made."""
+"""Pause after a sandbox that did not open, before another of its spec is made."""
 PoolKey = tuple[str, str]
 """Image and profile, as the rows hold them."""
 
@@ -58,7 +58,7 @@ def pool_specs(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str
 
 
 class WarmPool:
-    """Keeps so many sandboxes of each sort as it says. `tend` and `close` are called from one thread at a time."""
+    """Keeps so many sandboxes of each spec as it says. `tend` and `close` are called from one thread at a time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class WarmPool:
         writer: Writer,
         clock: Clock,
         ids: Ids,
-        sorts: Sequence[PoolSpec],
+        specs: Sequence[PoolSpec],
     ) -> None:
         self._sandboxes = sandboxes
         self._host = host
@@ -79,7 +79,7 @@ class WarmPool:
         self._writer = writer
         self._clock = clock
         self._ids = ids
-        self._sorts = {(sort.image, store.profile_text(sort.profile)): sort for sort in sorts}
+        self._sorts = {(spec.image, store.profile_text(spec.profile)): spec for spec in specs}
         self._not_before: dict[PoolKey, float] = {}
 
     def tend(self) -> None:
@@ -89,9 +89,9 @@ class WarmPool:
             if row.state is SandboxState.CLOSING or not (self._fits(row) or self._is_throwaway(row)):
                 self._remove(row)
         kept = [(row.image, row.profile) for row in rows if row.state is SandboxState.POOLED and self._fits(row)]
-        for kind, sort in self._sorts.items():
-            if kept.count(kind) < sort.size and self._clock.monotonic() >= self._not_before.get(kind, 0.0):
-                self._add(kind, sort)
+        for kind, spec in self._sorts.items():
+            if kept.count(kind) < spec.size and self._clock.monotonic() >= self._not_before.get(kind, 0.0):
+                self._add(kind, spec)
                 return  # one at a time: what is claimed or given up meanwhile is seen before the next
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class WarmPool:
         return [row for row in found if row.generation <= self._host.generation]  # newer ones are a successor's
 
     def _fits(self, row: PoolRow) -> bool:
-        """Of this worker, and of a sort that it keeps. One that is being made is another worker's: ours is one call."""
+        """Of this worker, and of a spec that it keeps. One that is being made is another worker's: ours is one call."""
         return (
             row.state is SandboxState.POOLED
             and row.generation == self._host.generation
@@ -116,7 +116,7 @@ class WarmPool:
         """A copy that this worker tries a call in. One of an earlier worker was lost with it."""
         return row.state is SandboxState.COPY and row.generation == self._host.generation
 
-    def _add(self, kind: PoolKey, sort: PoolSpec) -> None:
+    def _add(self, kind: PoolKey, wanted: PoolSpec) -> None:
         sandbox = SandboxId(self._ids.new(IdKind.SANDBOX))
         uid = self._writer.run(
             lambda unit: store.insert(
@@ -124,20 +124,20 @@ class WarmPool:
                 sandbox,
                 None,
                 self._host.id,
-                image=sort.image,
-                profile=sort.profile,
+                image=wanted.image,
+                profile=wanted.profile,
                 generation=self._host.generation,
             )
         )
-        spec = self._host.spec(self._instance, sandbox, image=sort.image, profile=sort.profile, uid=uid)
-        wanted, pooled = (SandboxState.WANTED,), SandboxState.POOLED
+        spec = self._host.spec(self._instance, sandbox, image=wanted.image, profile=wanted.profile, uid=uid)
+        before, pooled = (SandboxState.WANTED,), SandboxState.POOLED
         try:
             self._sandboxes.open(spec)
         except Fault as fault:
             _log.warning("the pool could not make a sandbox: %s", fault)
-            self._not_before[kind] = self._clock.monotonic() + RETRY_S  # the other sorts go on
+            self._not_before[kind] = self._clock.monotonic() + RETRY_S  # the other specs still get theirs
         else:
-            self._writer.run(lambda unit: store.change_state(unit.connection, sandbox, wanted, pooled, unclaimed=True))
+            self._writer.run(lambda unit: store.change_state(unit.connection, sandbox, before, pooled, unclaimed=True))
 
     def _remove(self, row: PoolRow) -> None:
         before = (SandboxState.WANTED, SandboxState.POOLED, SandboxState.COPY, SandboxState.CLOSING)

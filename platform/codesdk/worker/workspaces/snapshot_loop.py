@@ -75,7 +75,7 @@ class SnapshotLoop:
         self._not_before = {session: at for session, at in self._not_before.items() if at > now}
         return sum(self._take_if_still_due(each) for each in due if each.session not in self._not_before)
 
-    def farewell(self, row: SandboxRow, sandbox: Sandbox) -> None:
+    def take_last(self, row: SandboxRow, sandbox: Sandbox) -> None:
         """The last one, of a session that was closed and whose sandbox is about to be removed."""
         try:
             with self._database.read() as connection:
@@ -88,7 +88,7 @@ class SnapshotLoop:
     def _take_if_still_due(self, each: DueSnapshot) -> bool:
         try:
             # No call begins from here on, and one that had begun is in the rows: it was claimed before it got here.
-            with self._sandbox_registry.still(each.session):
+            with self._sandbox_registry.hold_calls(each.session):
                 with self._database.read() as connection:
                     again = snapshot_store.due_snapshots(connection, self._host.id, self._every_s, each.session)
                     row = sandbox_store.of_session(connection, each.session)

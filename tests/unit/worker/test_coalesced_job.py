@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.worker.calls.coalesced_job import CoalescedJob
+from codesdk.worker.calls.dispatcher import CoalescedJob
 
 
 class Pool:

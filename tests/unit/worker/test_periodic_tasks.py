@@ -28,32 +28,32 @@ def test_each_duty_has_its_own_period(clock):
     done = []
     round_ = TaskLoop("round", clock, [duty(lambda: done.append("often")), duty(lambda: done.append("seldom"), 3.0)])
     for _ in range(7):
-        round_.turn()
+        round_.run_due()
         clock.advance(1.0)
     assert (done.count("often"), done.count("seldom")) == (7, 3)
 
 
 def test_a_turn_tells_when_the_next_is_due(clock):
     round_ = TaskLoop("round", clock, [duty(lambda: None, 5.0), duty(lambda: None, 2.0)])
-    assert round_.turn() == 2.0
+    assert round_.run_due() == 2.0
     clock.advance(0.5)
-    assert round_.turn() == 1.5
+    assert round_.run_due() == 1.5
 
 
 def test_a_duty_that_takes_longer_than_its_period_lets_the_others_have_their_turn(clock):
     done = []
     round_ = TaskLoop("round", clock, [duty(lambda: clock.advance(9.0)), duty(lambda: done.append(1))])
-    assert round_.turn() == 0.0
-    assert round_.turn() == 0.0
+    assert round_.run_due() == 0.0
+    assert round_.run_due() == 0.0
     assert len(done) == 2
 
 
 def test_a_duty_may_wait_for_its_first_period(clock):
     done = []
     round_ = TaskLoop("round", clock, [duty(lambda: done.append(1), 2.0, at_once=False)])
-    assert round_.turn() == 2.0
+    assert round_.run_due() == 2.0
     clock.advance(2.0)
-    round_.turn()
+    round_.run_due()
     assert done == [1]
 
 
@@ -66,9 +66,9 @@ def test_a_duty_that_fails_ends_no_other_and_is_done_again(clock, error):
         raise error
 
     round_ = TaskLoop("round", clock, [duty(failing), duty(lambda: done.append("done"))])
-    round_.turn()
+    round_.run_due()
     clock.advance(1.0)
-    round_.turn()
+    round_.run_due()
     assert done == ["failed", "done"] * 2
 
 
@@ -82,7 +82,7 @@ def test_a_fault_is_said_once_in_a_row_with_what_it_means_and_so_is_its_end(cloc
 
     round_ = TaskLoop("round", clock, [duty(work)])
     while faults:
-        round_.turn()
+        round_.run_due()
         clock.advance(1.0)
     missed = "the duty to look was not done: The engine is away.; the next look finds it"
     assert [record.message for record in caplog.records] == [
@@ -93,7 +93,7 @@ def test_a_fault_is_said_once_in_a_row_with_what_it_means_and_so_is_its_end(cloc
 
 
 def test_a_defect_is_said_with_its_place(clock, caplog):
-    TaskLoop("round", clock, [duty(lambda: {}["nothing"])]).turn()
+    TaskLoop("round", clock, [duty(lambda: {}["nothing"])]).run_due()
     (record,) = caplog.records
     assert (record.levelno, record.exc_info[0]) == (logging.ERROR, KeyError)
 
@@ -111,9 +111,9 @@ def test_a_round_goes_on_until_it_is_ended():
     round_ = TaskLoop("round", Ticking(), [duty(lambda: done.append(1))])
     round_.start()
     wait_for(lambda: len(done) > 3, "several turns")
-    assert round_.end(10.0)
+    assert round_.join(10.0)
     was = len(done)
-    assert round_.turn() >= 0
+    assert round_.run_due() >= 0
     assert len(done) == was
 
 
@@ -128,17 +128,17 @@ def test_a_round_that_hangs_is_waited_for_no_longer_than_told():
     round_.start()
     assert entered.wait(10)
     try:
-        assert not round_.end(0.01)
+        assert not round_.join(0.01)
     finally:
         stuck.set()
-    assert round_.end(10.0)
+    assert round_.join(10.0)
 
 
 def test_a_round_that_never_began_is_over():
-    assert TaskLoop("round", ManualClock(), [duty(lambda: None)]).end(0.0)
+    assert TaskLoop("round", ManualClock(), [duty(lambda: None)]).join(0.0)
 
 
 def test_a_round_without_duties_ends_by_itself():
     round_ = TaskLoop("round", ManualClock(), [])
     round_.start()
-    assert round_.end(10.0)
+    assert round_.join(10.0)

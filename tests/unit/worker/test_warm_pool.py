@@ -17,7 +17,7 @@ IMAGE = "sha256:" + "0" * 64
 
 @pytest.fixture
 def make_pool(stage, crew):
-    def make(*, size=1, host=None, profile=None, image=IMAGE, sorts=None):
+    def make(*, size=1, host=None, profile=None, image=IMAGE, specs=None):
         return WarmPool(
             sandboxes=crew.sandboxes,
             host=host or crew.host,
@@ -26,7 +26,7 @@ def make_pool(stage, crew):
             writer=stage.writer,
             clock=stage.clock,
             ids=stage.ids,
-            sorts=sorts or [PoolSpec(profile=profile or stage.profile, image=image, size=size)],
+            specs=specs or [PoolSpec(profile=profile or stage.profile, image=image, size=size)],
         )
 
     return make
@@ -257,8 +257,8 @@ SMALL = Profile(name="small", memory_bytes=64 << 20)
 
 
 def test_each_profile_has_as_many_as_the_operator_says(stage, crew, make_pool):
-    sorts = [PoolSpec(profile=stage.profile, image=IMAGE, size=1), PoolSpec(profile=SMALL, image=IMAGE, size=2)]
-    pool = make_pool(sorts=sorts)
+    specs = [PoolSpec(profile=stage.profile, image=IMAGE, size=1), PoolSpec(profile=SMALL, image=IMAGE, size=2)]
+    pool = make_pool(specs=specs)
     for _ in range(5):
         pool.tend()
     kept = [row.profile for row in stage.sql("SELECT profile FROM sandboxes WHERE state = 'pooled'")]
@@ -268,7 +268,7 @@ def test_each_profile_has_as_many_as_the_operator_says(stage, crew, make_pool):
 
 def test_a_session_of_another_profile_claims_a_sandbox_of_that_profile(stage, crew, make_pool):
     stage.sessions._profiles = Profiles({"default": stage.profile, "small": SMALL})
-    pool = make_pool(sorts=[PoolSpec(profile=each, image=IMAGE, size=1) for each in (stage.profile, SMALL)])
+    pool = make_pool(specs=[PoolSpec(profile=each, image=IMAGE, size=1) for each in (stage.profile, SMALL)])
     pool.tend()
     pool.tend()
     (small,) = stage.sql("SELECT id FROM sandboxes WHERE profile = :p", p=store.profile_text(SMALL))
@@ -280,7 +280,7 @@ def test_a_session_of_another_profile_claims_a_sandbox_of_that_profile(stage, cr
 def test_a_profile_that_does_not_open_holds_up_no_other(stage, crew, make_pool):
     crew.sandboxes.images = [IMAGE]
     missing = PoolSpec(profile=SMALL, image="sha256:" + "1" * 64, size=1)
-    pool = make_pool(sorts=[missing, PoolSpec(profile=stage.profile, image=IMAGE, size=1)])
+    pool = make_pool(specs=[missing, PoolSpec(profile=stage.profile, image=IMAGE, size=1)])
     pool.tend()
     pool.tend()
     assert [row.state for row in rows(stage)].count("pooled") == 1

@@ -358,13 +358,13 @@ def test_removals_that_hang_hold_up_no_opening(stage, crew):
         go_on.wait(60)
 
     crew.sandboxes.destroy = hangs
-    crew.sandbox_registry._reconcile_job._start = lambda _row: None
+    crew.sandbox_registry._reconciler._start = lambda _row: None
     with ThreadPoolExecutor(SANDBOX_THREADS) as chores:
         try:
             for _ in range(SANDBOX_THREADS):
                 chores.submit(crew.sandbox_registry.reconcile)
             assert all(hanging.acquire(timeout=30) for _ in range(REMOVAL_PASSES))
-            crew.sandbox_registry._reconcile_job._start = crew.sandbox_registry._try_open
+            crew.sandbox_registry._reconciler._start = crew.sandbox_registry._try_open
             chores.submit(crew.sandbox_registry.reconcile).result(30)
             assert crew.sandbox_registry.live(stage.session.id) is not None
         finally:

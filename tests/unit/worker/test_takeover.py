@@ -11,10 +11,9 @@ from itertools import count
 import pytest
 
 from codesdk.hosts import store
-from codesdk.hosts.lease_holder import Holder
 from codesdk.provision.system.process_identity import mark, pid_namespace
 from codesdk.worker.ownership.registration import WorkerRunning, register
-from codesdk.worker.ownership.takeover import Takeover, check_no_other_worker, is_dead, this_process
+from codesdk.worker.ownership.takeover import Holder, Takeover, check_no_other_worker, is_dead, this_process
 
 LEASE_S = 30.0
 IMAGES = {"base": "sha256:" + "0" * 64}

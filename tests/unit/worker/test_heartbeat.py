@@ -36,7 +36,7 @@ def test_it_beats_on_its_own_thread(stage):
 
 def test_who_is_told_hears_that_a_newer_worker_has_the_host(stage):
     heartbeat, told = Heartbeat(stage.writer, stage.clock, stage.host, 0.06), threading.Event()
-    heartbeat.on_end(told.set)
+    heartbeat.on_fenced(told.set)
     stage.register()
     heartbeat.start()
     assert told.wait(10)
@@ -61,7 +61,7 @@ def test_who_could_not_beat_for_half_the_lease_asks_before_anything_starts(stage
     stage.clock.advance(16.0)
     with pytest.raises(HostGone):
         heartbeat.confirm()
-    assert heartbeat.is_over
+    assert heartbeat.is_fenced
 
 
 def test_where_nobody_can_say_nothing_starts(stage, heartbeat, monkeypatch):
@@ -73,7 +73,7 @@ def test_where_nobody_can_say_nothing_starts(stage, heartbeat, monkeypatch):
     with pytest.raises(StorageUnavailable):
         heartbeat.confirm()
     heartbeat.leave()  # says so in its log, and lets the worker stop
-    assert not heartbeat.is_over
+    assert not heartbeat.is_fenced
 
 
 def test_leaving_is_in_the_row(stage, heartbeat):

@@ -64,13 +64,13 @@ class Previewer:
         return DryRuns(
             host=crew.host,
             sandbox_registry=crew.sandbox_registry,
-            copies=copies,
+            throwaway=copies,
             pipeline=pipeline or self.stage.pipeline,
             database=self.stage.database,
             place=self.place,
         )
 
-    def pool(self, crew, sorts=()):
+    def pool(self, crew, specs=()):
         return WarmPool(
             sandboxes=crew.sandboxes,
             host=crew.host,
@@ -79,7 +79,7 @@ class Previewer:
             writer=self.stage.writer,
             clock=self.stage.clock,
             ids=self.stage.ids,
-            sorts=list(sorts),
+            specs=list(specs),
         )
 
     def room(self, subject=None):

@@ -112,7 +112,7 @@ def test_a_worker_that_stops_leaves_the_rest_of_a_sandboxs_calls_to_the_next(sta
     gate = sandbox_registry.hung[stage.subject.session_id] = threading.Event()
     looking.look(threaded)
     wait_for(lambda: sandbox_registry.asked, "the first look")
-    looking.leave()
+    looking.stop()
     gate.set()
     wait_for(lambda: len(stage.pending()) == 1 and not looking._at_work, "the one that was begun")
     FileFingerprints(
