@@ -1,1 +1,1 @@
-"""The sandbox worker: one process per engine; takes its host's calls and runs them in the sandboxes that it owns."""
+"""The sandbox worker: one process per engine. Claims its host's calls and runs them in the sandboxes it owns."""

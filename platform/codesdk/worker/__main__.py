@@ -1,4 +1,4 @@
-"""`python -m codesdk.worker`: a worker for this machine's engine (or the machine itself), set up by `CODESDK_*`."""
+"""`python -m codesdk.worker`: serves this machine's engine, or the machine itself. Configured by `CODESDK_*`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _log = logging.getLogger("codesdk.worker")
 
 
 def main() -> int:
-    """Serve until a signal; returns the exit code. The last line on stderr says why it could not."""
+    """Serve until a signal and return the exit code. On failure, the last line on stderr is the reason."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         _serve(read_settings())
     except Fault as fault:
-        print(f"error: {' '.join(str(fault).split())}", file=sys.stderr)  # noqa: T201 (for whoever started it)
+        print(f"error: {' '.join(str(fault).split())}", file=sys.stderr)  # noqa: T201 (read by the supervisor)
         return fault.exit_code
     return ExitCode.OK
 
@@ -69,7 +69,7 @@ def _serve_locally(settings: Settings) -> None:
     found = find_confinement("") if settings.local_sandbox == "plain" else bubblewrap.ensure(_log.info)
     for line in local_sandbox_warning(found):
         _log.warning("%s", line)
-    # Whatever image a profile names: there is none but this machine's system.
+    # Every image name maps to the machine's own system: local sandboxes have no images.
     wanted = (*load_profiles(settings.profiles_dir).images(), *source_images(settings))
     images = dict.fromkeys(wanted, host_image())
     with ExitStack() as opened:
@@ -86,13 +86,13 @@ def serve(
     images: dict[str, str],
     engine: str = "",
 ) -> None:
-    """Run a worker until SIGTERM or SIGINT, then drain; a second one ends it at once.
+    """Run a worker until SIGTERM or SIGINT, then drain. A second signal ends the process at once.
 
-    `open_sandboxes` gets the recorder of what leaves them.
+    `open_sandboxes` receives the recorder for egress from the sandboxes.
 
     Raises:
-        HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
-        Fault: what kept it from starting; nothing is left behind.
+        HostGone: a newer worker has the host, or the host was declared lost. The supervisor restarts the process.
+        Fault: the worker could not start. Nothing is left behind.
     """
     shutdown = Shutdown(within_s=SHUTDOWN_S)
     with shutdown.listening(), ExitStack() as opened:
@@ -121,23 +121,23 @@ def serve(
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
         shutdown.wait()
         _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)
-        shutdown.force_exit_after(SHUTDOWN_S)  # nobody may have sent a signal: the worker itself may have asked
+        shutdown.force_exit_after(SHUTDOWN_S)  # without a signal, if the worker itself asked for the shutdown
         worker.heartbeat.check()
 
 
 def make_egress(settings: Settings, record: EgressRecorder) -> EgressService:
-    """The proxy of this worker, with the operator's secrets."""
+    """Create the worker's egress proxy with the operator's secrets."""
     return EgressService(
         record, reserve_bytes=record.more, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of)
     )
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
-    """Name -> id of the images that profiles name: the default's is built where it is missing, others are only found.
+    """Image ids by name, for every image that a profile or MCP server names. Builds only the default profile's image.
 
     Raises:
-        ProfileInvalid, AllowlistInvalid: a file that people write is wrong.
-        Fault: what keeps the default profile from having an image.
+        ProfileInvalid, AllowlistInvalid: a configuration file is wrong.
+        Fault: the default profile has no image and none could be built.
     """
     profiles = load_profiles(settings.profiles_dir)
     shelf = ImageStore(settings, engine)
@@ -151,7 +151,7 @@ def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
 
 
 def source_images(settings: Settings) -> tuple[str, ...]:
-    """The images that MCP servers of the registry name.
+    """The images named by MCP servers in the registry.
 
     Raises:
         ManifestInvalid: with file, line and column.

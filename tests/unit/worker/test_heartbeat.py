@@ -116,7 +116,7 @@ def test_it_stops_none_and_removes_none_that_its_successor_has_brought_back(stag
         row = store.of_session(connection, stage.session.id)
     for state in (SandboxState.HALTING, SandboxState.CLOSING):  # as it read them before it froze
         with pytest.raises(HostGone):
-            thawed.sandbox_registry._report_ended(row.model_copy(update={"state": state}))
+            thawed.sandbox_registry._end(row.model_copy(update={"state": state}))
     assert thawed.sandboxes.living == (row.id,)
     assert thawed.successor.sandbox_registry.ready(stage.session.id).files.list(".").entries == ()
 

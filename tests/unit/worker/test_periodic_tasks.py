@@ -84,10 +84,10 @@ def test_a_fault_is_said_once_in_a_row_with_what_it_means_and_so_is_its_end(cloc
     while faults:
         round_.run_due()
         clock.advance(1.0)
-    missed = "the duty to look was not done: The engine is away.; the next look finds it"
+    missed = "the task to look was not done: The engine is away.; the next look finds it"
     assert [record.message for record in caplog.records] == [
         missed,
-        "the duty to look is done again, after 3 that failed",
+        "the task to look is done again, after 3 that failed",
         missed,
     ]
 

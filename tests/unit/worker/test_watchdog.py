@@ -83,9 +83,9 @@ def test_without_a_sign_to_touch_it_goes_on(body):
 def test_its_end_says_where_every_thread_stands_and_takes_the_process_along():
     lines = (
         "import threading",
-        "from codesdk.worker.lifecycle.watchdog import end_now",
+        "from codesdk.worker.lifecycle.watchdog import abort_process",
         "threading.Thread(target=threading.Event().wait, name='stuck').start()",
-        "end_now('poller')",
+        "abort_process('poller')",
     )
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],

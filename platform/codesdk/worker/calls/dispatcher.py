@@ -29,22 +29,21 @@ from codesdk.worker.sandboxes.registry import SandboxRegistry
 _log = logging.getLogger(__name__)
 
 SANDBOX_THREADS = reconciliation.REMOVAL_PASSES + 1
-"""Threads that open and remove sandboxes: an engine on two cores removes 7 a second for four, and 2 for two."""
+"""Threads that open and remove sandboxes. Measured on two cores: four remove 7 sandboxes a second, two remove 2."""
 FINGERPRINT_THREADS = 4
-"""Sandboxes that are asked at once for the files which calls name."""
+"""Sandboxes fingerprinted at once."""
 
 
 class CoalescedJob:
-    """A look at the rows: one that has not begun yet sees all that asked for another. Safe to use from any thread.
+    """Merges requests for the same work: a run that hasn't started serves every request made before it. Thread-safe.
 
-    Each of a thousand questions asks its worker to look. In a pool that took all of these looks, a cancel would wait
-    for a thousand that find nothing.
+    Without it, a thousand wake-ups would queue a thousand scans of the same rows, and a cancel would wait behind them.
     """
 
     def __init__(
         self, submit: Callable[[Callable[[], None]], object], work: Callable[[], None], *, most: int = 1
     ) -> None:
-        """`submit` has it run on some thread, later; `most`: how many wait for one at once."""
+        """`submit` schedules a run on a pool; `most`: runs that may be waiting at once."""
         self._submit = submit
         self._work = work
         self._most = most
@@ -52,7 +51,7 @@ class CoalescedJob:
         self._waiting = 0
 
     def ask(self) -> None:
-        """Have the work done once more, from a moment after now."""
+        """Request a run that starts after this call."""
         with self._lock:
             if self._waiting >= self._most:
                 return
@@ -64,7 +63,7 @@ class CoalescedJob:
             raise
 
     def _run(self) -> None:
-        self._dequeue()  # first: who asks from here on may have come too late for this look
+        self._dequeue()  # first: this run may not see what a later request is about
         self._work()
 
     def _dequeue(self) -> None:
@@ -73,7 +72,7 @@ class CoalescedJob:
 
 
 class Dispatcher:
-    """The worker's heart. A wake-up says only "look"; what there is to do is read from the rows."""
+    """Schedules the worker's work. A wake-up carries no payload: what to do is read from the database."""
 
     def __init__(
         self,
@@ -90,11 +89,11 @@ class Dispatcher:
         sources: Sources | None = None,
         pool: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
-        """`threads`: calls of one tenant that run at once, as the claims are told too; some more stand ready for others'.
+        """`threads`: calls of one tenant that run at once, the same limit as in `Claims`; `spare_threads` more serve others.
 
-        `previews`: what tries calls before people are asked.
+        `previews`: runs calls in a throw-away sandbox before a person is asked.
 
-        `sources`: other people's servers. `pool` makes what runs the work, of that many threads with that name.
+        `sources`: external MCP servers. `pool` creates an executor from a thread count and a name.
         """
         self._previews = previews
         self._sources = sources or NoSources()
@@ -107,16 +106,16 @@ class Dispatcher:
         self._database = database
         width = threads + spare_threads(threads)
         self._calls = pool(width, "codesdk-call")
-        # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
+        # A separate pool: a slow engine must not block calls.
         self._sandbox_pool = pool(SANDBOX_THREADS, "codesdk-sandbox")
-        # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
+        # A separate pool: cancels and expiries must work while the engine hangs.
         self._control = pool(1, "codesdk-control")
-        # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
+        # Fingerprinting may open a sandbox and hash large files; cancels must not wait for it.
         self._fingerprint_pool = pool(FINGERPRINT_THREADS, "codesdk-fingerprint")
         self._fingerprints = FileFingerprints(
             host=host, sandbox_registry=sandbox_registry, pipeline=pipeline, database=database
         )
-        # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
+        # One thread per cancel: a sandbox that does not answer blocks its thread for 30 s.
         self._cancels = pool(width, "codesdk-cancel")
         self._cancelling: set[CallIdentity] = set()
         self._draining = threading.Event()
@@ -127,7 +126,7 @@ class Dispatcher:
         self._reconcile_job = self._coalesced(self._sandbox_pool, self._sandbox_registry.reconcile)
 
     def wake(self, subject: str) -> None:
-        """Look at what `subject` may have brought: a call to run, or a session with a sandbox or a cancel to see to."""
+        """Handle a wake-up. `subject`: a session id (sandbox, cancel or fingerprint work) or a call id (a call to run)."""
         if not is_id(subject, IdKind.SESSION):
             self._serve_job.ask()
             return
@@ -137,11 +136,11 @@ class Dispatcher:
             self._fingerprint_job.ask()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run something on the calls' threads."""
+        """Run work on the call threads."""
         self._submit(self._calls, work)
 
     def poll(self) -> None:
-        """Find what no wake-up told of. While it drains, those are cancels only."""
+        """Look for work without a wake-up. While draining, only for cancels."""
         self._cancel_job.ask()
         if not self._draining.is_set():
             self._submit(self._calls, self._serve)
@@ -150,23 +149,23 @@ class Dispatcher:
             self._fingerprint_job.ask()
 
     def sweep(self) -> None:
-        """Remove what has no owner."""
+        """Remove containers and volumes without an owner."""
         if not self._draining.is_set():
             self._submit(self._sandbox_pool, self._sandbox_registry.sweep)
 
     def stop_claiming(self) -> None:
-        """Begin nothing more; what runs goes on."""
+        """Claim no more calls. Running calls continue."""
         self._draining.set()
         self._fingerprints.stop()
 
     def drain(self, timeout_s: float) -> None:
-        """Start nothing more; give what runs at most that long, and its cancels are heard. What is left is handed back.
+        """Stop claiming and wait up to `timeout_s` for running calls, still forwarding cancels. Hand back the rest.
 
-        To hand a call back is to let go of it as it is: its row runs, its exec goes on under its runner, and nobody but
-        the next worker, whose generation is higher, can end it.
+        A call that is handed back stays `running` in its row and its exec goes on under the runner. Only the next
+        worker, which has a higher generation, can end it.
         """
         self.stop_claiming()
-        # A call that another worker left and that nobody here has begun to take up is not begun any more.
+        # Recoveries that have not started are dropped; the next worker does them.
         self._calls.shutdown(wait=False, cancel_futures=True)
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
         waiter.start()
@@ -176,7 +175,7 @@ class Dispatcher:
             self._previews.close()
         for pool in (self._sandbox_pool, self._control, self._fingerprint_pool):
             pool.shutdown(wait=True, cancel_futures=True)
-        self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
+        self._cancels.shutdown(wait=False, cancel_futures=True)  # a cancel that hangs ends with its connection
 
     def _coalesced(self, pool: Executor, work: Callable[[], None], *, most: int = 1) -> CoalescedJob:
         return CoalescedJob(partial(self._submit, pool), work, most=most)
@@ -187,10 +186,10 @@ class Dispatcher:
         except RuntimeError:
             if not self._draining.is_set():
                 raise
-            # The pool is shut: what was due is a row, and the next worker's.
+            # The pool is shut down. The row remains, and the next worker handles it.
 
     def _serve_woken(self) -> None:
-        # The wake-up's own call first, without a look: it is nearly always there.
+        # Claim without asking `any` first: after a wake-up there nearly always is a call.
         if not self._draining.is_set() and self._serve_one():
             self._serve()
 
@@ -246,16 +245,16 @@ class Dispatcher:
 
 
 def spare_threads(threads: int) -> int:
-    """The threads beside these that no tenant alone can take: a short call of another must not wait for its long ones."""
+    """Extra threads that one tenant can't fill, so other tenants' short calls don't wait behind its long ones."""
     return max(1, threads // 4)
 
 
 def run_guarded(work: Callable[[], None]) -> None:
-    """Run it as a thread's outermost frame: what fails is logged, and the rows still say what is due."""
+    """Run `work` as a thread's outermost frame. Failures are logged; the rows still show what is due."""
     try:
         work()
     except Fault as fault:
-        # Database or engine are away. The rows are untouched; the next poll looks again.
+        # Database or engine unavailable. The rows are unchanged and the next poll retries.
         _log.warning("%s; the next poll tries again", fault)
     except Exception:  # noqa: BLE001 (see above)
         _log.exception("a defect in the worker")

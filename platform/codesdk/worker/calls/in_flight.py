@@ -1,4 +1,4 @@
-"""Which calls this worker's threads have in in_flight, and which of its running ones nobody has."""
+"""In-flight calls: those that a thread of this worker runs, and running calls that no thread has (orphaned)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from codesdk.toolcalls.records.call_record import CallRecord
 
 
 class OrphanedCall(NamedTuple):
-    """A call that runs by its row, and by that alone."""
+    """A call whose row is `running` while no thread of this worker runs it."""
 
     stored: CallRecord
     begun: bool
-    """A thread had it before. Else its claim's answer was lost on the way from the database, and nothing was done."""
+    """A thread ran it before. False: the claim's commit succeeded but its answer was lost, so nothing has run."""
 
 
 class InFlightCalls:
-    """Safe to use from the worker's threads.
+    """Thread-safe.
 
-    A claim can be committed and its answer lost with the connection: then the row says that the call runs, and nobody
-    runs it. A look at the rows alone cannot tell that from a claim which is just about to be answered. So claims are
-    *under way* from before their unit until after: a call that no thread has, and that was seen before all claims of that
-    moment came back, is a stray.
+    A claim can commit while its answer is lost with the connection. Then the row is `running` and no thread runs the
+    call. The row alone looks the same as a claim whose answer is still on its way. So each claim is *in progress* from
+    before its unit until after it. A call is orphaned if no thread has it and every claim that was in progress when it
+    was first seen has returned.
     """
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class InFlightCalls:
         self._claims_in_progress: set[int] = set()
         self._calls: set[CallIdentity] = set()
         self._released: set[CallIdentity] = set()
-        """Were held; kept only while their rows say that they run."""
+        """Calls that a thread has let go; kept only while their rows are `running`."""
         self._suspects: dict[CallIdentity, frozenset[int]] = {}
-        """Calls that nobody had when they were looked at first, with the claims that were under way then."""
+        """Calls without a thread when first seen, each with the claims that were in progress then."""
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """A claim is under way; what it took must be held before the block is left."""
+        """Mark a claim as in progress. `add` the claimed call before leaving the block."""
         with self._lock:
             number = next(self._numbers)
             self._claims_in_progress.add(number)
@@ -52,18 +52,18 @@ class InFlightCalls:
                 self._claims_in_progress.discard(number)
 
     def add(self, *calls: CallIdentity) -> None:
-        """Hold them."""
+        """Register calls that a thread runs."""
         with self._lock:
             self._calls.update(calls)
 
     def discard(self, call: CallIdentity) -> None:
-        """Hold it no more: it has ended, or its thread gave it up."""
+        """Remove a call that has ended or that its thread gave up."""
         with self._lock:
             self._calls.discard(call)
             self._released.add(call)
 
     def take_orphaned(self, running: Iterable[CallRecord]) -> list[OrphanedCall]:
-        """Take the strays in in_flight. `running`: this worker's calls as their rows are now; what is new is only noted."""
+        """Register and return the orphaned calls. `running`: this worker's running rows. A call seen first is only noted."""
         with self._lock:
             rows = {stored.identity: stored for stored in running}
             unowned = [call for call in rows if call not in self._calls]

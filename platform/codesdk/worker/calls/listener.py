@@ -1,4 +1,4 @@
-"""Listens to the host's RQ queue. Nothing of a message but its validated id is used, and RQ runs no code of it."""
+"""Listens for wake-ups on the host's RQ queue. Uses only a message's validated id; runs no code from a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codesdk.jobs import queue_name, subject_of_job
 _log = logging.getLogger(__name__)
 
 WORKER_TTL_S = 20
-"""RQ blocks for at most this less 15 s on an empty queue, so that a closed listener ends soon."""
+"""RQ blocks on an empty queue for this time minus 15 s, so a closed listener ends within 5 s."""
 RESTART_S = 1.0
 HEARTBEAT_S = 5.0
 
@@ -45,10 +45,10 @@ class WakeupWorker(SimpleWorker):
         self._next_beat = 0.0
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """Each turn of RQ's loop comes by here: the place to leave it, before it takes another message away."""
+        """Called on each iteration of RQ's loop, and used to leave the loop before it takes another message."""
         if self._closing.is_set():
             raise StopRequested
-        # RQ would say it three times a message, in nine round trips; nobody here reads it more than now and then.
+        # RQ beats three times per message, in nine round trips. One every 5 s is enough.
         if pipeline is not None or monotonic() >= self._next_beat:
             self._next_beat = monotonic() + HEARTBEAT_S
             super().heartbeat(timeout, pipeline)
@@ -56,10 +56,10 @@ class WakeupWorker(SimpleWorker):
     def dequeue_job_and_maintain_ttl(
         self, timeout: int | None, max_idle_time: int | None = None
     ) -> tuple[Job, Queue] | None:
-        """Hand wake-ups over, one after the other, until the loop is left.
+        """Deliver wake-ups one by one until the loop ends.
 
-        RQ's own asks Redis five times for each and reads the whole job. Here it is twice, and of a job that anybody may
-        have forged nothing is read: dropping it says whether it was still there.
+        RQ's own version needs five round trips per message and reads the whole job. This one needs two and reads nothing
+        of the job, which may be forged: deleting the key shows whether it still existed.
         """
         del max_idle_time  # None, as `work` was called
         queue = self.queues[0]
@@ -86,20 +86,20 @@ class WakeupWorker(SimpleWorker):
         """The process handles signals; this loop runs on a thread."""
 
     def subscribe(self) -> None:
-        """No command channel: whoever reaches Redis could shut workers down through it."""
+        """No command channel: anyone with access to Redis could shut workers down through it."""
 
     def unsubscribe(self) -> None:
         """Nothing was subscribed."""
 
     def run_maintenance_tasks(self) -> None:
-        """None: it would run the failure callbacks and send the webhooks of forged jobs. Ours leave nothing behind."""
+        """Disabled: it would run failure callbacks and webhooks of forged jobs. Our wake-ups leave nothing to clean up."""
 
     def procline(self, message: str) -> None:
         """The process keeps its own title."""
 
 
 class Listener:
-    """Runs the RQ loop on a daemon thread and starts it again whenever it ends."""
+    """Runs the RQ loop on a daemon thread and restarts it when it ends."""
 
     def __init__(self, redis_url: str, host: HostId, on_wake: Callable[[str], None]) -> None:
         self._redis_url = redis_url
@@ -110,7 +110,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more wake-ups. The thread may sit in a blocking read for some seconds, and ends after it."""
+        """Accept no more wake-ups. The thread ends after its current blocking read, within seconds."""
         self._closing.set()
 
     def _listen(self) -> None:
@@ -122,7 +122,7 @@ class Listener:
                 queue = Queue(queue_name(self._host), connection=connection, serializer=JSONSerializer)
                 connection.delete(queue.intermediate_queue_key)  # messages that could not be read, if any
                 WakeupWorker(queue, self._deliver, connection, self._closing).work(logging_level="WARNING")
-            except Exception:  # noqa: BLE001 (whatever RQ raises, the loop starts again)
+            except Exception:  # noqa: BLE001 (the loop restarts after any error)
                 # RQ gives up on a dead Redis or a message that it cannot read; the poll bridges the gap.
                 _log.warning("listening to the queue is interrupted", exc_info=True)
             finally:

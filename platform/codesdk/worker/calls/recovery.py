@@ -1,4 +1,4 @@
-"""What a new worker finds of the one before: calls that are `running` in the database."""
+"""Recovery of calls that are `running` in the database while no thread runs them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SANDBOX_LOST = "The worker that ran this call died, and the sandbox that it ran 
 
 
 class Recovery:
-    """Ends or takes up each running call that no thread has: when a worker starts, and later where one was lost."""
+    """Resumes or ends each running call that no thread has: all of them at start, orphaned ones later."""
 
     def __init__(
         self,
@@ -57,13 +57,12 @@ class Recovery:
         self._writer = writer
 
     def take_up(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> int:
-        """Go through the running calls; returns how many there were.
+        """Recover every running call of the host; returns their number.
 
-        `start` runs the work on each: the worker's threads, so that a long command holds up neither the others nor
-        the start.
+        `start` schedules the work on each call, so that a long command blocks neither the others nor the start.
 
-        The runner knows an exec by (call, attempt) and answers the same run, output whole. Of a file operation, and of a
-        call of somebody else's server, nobody remembers whether it was begun: such an attempt is lost.
+        The runner identifies an exec by (call, attempt), so its result and full output can still be collected. File
+        operations and calls to external servers leave no such record: those attempts are lost.
         """
         running = self._running()
         self._in_flight.add(*(stored.identity for stored in running))
@@ -72,22 +71,22 @@ class Recovery:
         return len(running)
 
     def _adopt(self, unit: Unit) -> None:
-        # Frozen since it registered, and replaced: then they are its successor's.
+        # A worker that was frozen and replaced since it registered must not adopt its successor's calls.
         if host_store.is_current(unit.connection, self._host.id, self._host.generation):
             store.adopt(unit.connection, self._host.id, self._host.generation)
 
     def recover_orphaned(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
-        """Take up the running calls of this worker that none of its threads has.
+        """Recover this worker's running calls that no thread has.
 
-        Such are those whose claim was committed while its answer was lost, and those whose end nobody could record in
-        time. No poll finds them: they would run, and hold their workspace, until the worker is restarted.
+        Their claim committed while its answer was lost, or their end could not be recorded in time. Polls don't find
+        them: without this they would block their workspace until the worker restarts.
         """
         for orphan in self._in_flight.take_orphaned(self._running()):
             _log.warning("call %s runs, and nobody has it: it is taken up", orphan.stored.identity.tool_call_id)
             start(partial(self._recover_and_release, orphan.stored, begun=orphan.begun))
 
     def _running(self) -> list[CallRecord]:
-        """The host's running calls, those adopted that a worker before this one has claimed."""
+        """The host's running calls. Adopts those that an earlier worker claimed."""
         running = self._read()
         if any((stored.generation or 0) < self._host.generation for stored in running):
             self._writer.run(self._adopt)
@@ -102,27 +101,27 @@ class Recovery:
         try:
             (self._recover if begun else self._run_unstarted)(stored)
         except Fault as fault:
-            # One call that cannot be ended must not keep the worker from serving all others.
+            # One call that cannot be ended must not stop the worker from serving the others.
             _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
         finally:
             self._in_flight.discard(stored.identity)
 
     def _recover(self, stored: CallRecord) -> None:
-        """It may run, or have run."""
+        """Recover a call that may run, or may have run."""
         tool = self._tool(stored)
         claimed = self._claim(stored, tool)
         sandbox = self._sandbox_of(stored, tool) if tool is not None and runs_one_exec(tool) else Loss(WORKER_DIED)
         if isinstance(sandbox, Loss):
             self._execution.lose(claimed, sandbox)
         elif sandbox is None:
-            self._run_unstarted(stored)  # which says what stands against it
+            self._run_unstarted(stored)  # which records why it must not start
         else:
             self._execution.run(
                 claimed, lambda: sandbox, partial(self._sandbox_registry.lose, stored.subject.session_id)
             )
 
     def _run_unstarted(self, stored: CallRecord) -> None:
-        """It was claimed seconds ago, and nobody has begun it."""
+        """Run a call that was claimed seconds ago and has not started."""
         tool = self._tool(stored)
         claimed = self._claim(stored, tool).model_copy(update={"behaviour_hash": stored.behaviour_hash})
         if what := stored.blocked_by(tool) if tool is not None else "its tool is gone":
@@ -141,12 +140,12 @@ class Recovery:
             return None
 
     def _sandbox_of(self, stored: CallRecord, tool: Tool) -> Sandbox | Loss | None:
-        """Whose runner knows the call, if it was begun; or how it was lost. None: it was not begun, and is not to be now."""
+        """The sandbox whose runner may know the call, or how the call was lost. None: it never started and must not start now."""
         session = SessionId(stored.subject.session_id)
         try:
             sandbox = self._sandbox_registry.ready(session)
         except (error_mapping.Released, StorageUnavailable):
-            raise  # nothing is known of the sandbox: it is looked for again
+            raise  # the sandbox's state is unknown: retried later
         except Fault as fault:
             _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
             return Loss(

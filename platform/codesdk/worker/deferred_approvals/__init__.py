@@ -1,1 +1,1 @@
-"""Deferred approvals."""
+"""What the worker prepares before a person is asked: file fingerprints and dry runs."""

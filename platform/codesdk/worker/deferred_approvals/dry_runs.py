@@ -1,4 +1,4 @@
-"""Tries calls in copies of their workspaces, before people are asked about them (ADR 30)."""
+"""Dry runs: runs calls in copies of their workspaces before a person is asked to approve them (ADR 30)."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from codesdk.worker.workspaces.snapshot_file import SnapshotFile
 _log = logging.getLogger(__name__)
 
 MAX_DRY_RUNS_AT_ONCE = 4
-"""Copies on one host at once: each is a sandbox of its session's size, which no quota of a tenant counts."""
+"""Dry runs on one host at once. Each needs a sandbox of its session's size, and no tenant quota counts it."""
 MAX_OF_TENANT = 2
-"""Of one tenant; what is beyond waits in order, and others go first."""
+"""Dry runs of one tenant at once. Its others wait in order, behind other tenants'."""
 LOST_TWICE = "It was begun twice, and each time the worker that made it was lost."
 
 
 class FilesMoving(Fault):
-    """The files that a call names are being written."""
+    """The files named by a call changed while they were copied."""
 
     code = "FILES_MOVING"
     retryable = True
 
 
 class NotConfined(Fault):
-    """A sandbox in which a call could do harm before anybody has allowed it."""
+    """The sandbox is not isolated enough to run a call before it is approved."""
 
     code = "NOT_CONFINED"
 
 
 class _Job:
-    """One trial under way."""
+    """A dry run in progress."""
 
     def __init__(self, stored: CallRecord) -> None:
         self.stored = stored
@@ -61,7 +61,7 @@ class _Job:
 
 
 class DryRuns:
-    """The trials of one host. `look` and `close` are called from one thread at a time."""
+    """Dry runs on one host. Call `look` and `close` from one thread at a time."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class DryRuns:
         database: Database,
         place: Path,
     ) -> None:
-        """`place`: a directory whose disk may hold snapshots while they are copied."""
+        """`place`: a directory for temporary snapshots."""
         self._host = host
         self._sandbox_registry = sandbox_registry
         self._throwaway = throwaway
@@ -84,14 +84,14 @@ class DryRuns:
         self._jobs: dict[str, _Job] = {}
         self._closed = False
         self._threads = ThreadPoolExecutor(MAX_DRY_RUNS_AT_ONCE, thread_name_prefix="codesdk-preview")
-        # A sandbox that does not answer must hold up nobody's look.
+        # A separate pool: a sandbox that does not answer must not block `look`.
         self._cancel_threads = ThreadPoolExecutor(MAX_DRY_RUNS_AT_ONCE, thread_name_prefix="codesdk-preview-end")
 
     def look(self) -> None:
-        """Begin what waits, oldest first, as far as there is room; end what nobody wants any more."""
+        """Start waiting dry runs, oldest first, within the limits. Cancel those whose call has ended."""
         self._cancel_unwanted()
         with self._lock:
-            if not self._closed:  # not here: an engine that hangs must hold up no cancel
+            if not self._closed:  # on another thread: an engine that hangs must not block cancels
                 self._cancel_threads.submit(self._throwaway.tend)
         with self._database.read() as connection:
             waiting = deferral_store.awaiting_dry_run(connection, self._host.id)
@@ -99,7 +99,7 @@ class DryRuns:
             self._begin(stored)
 
     def close(self) -> None:
-        """End what runs, and remove its copies. The next worker begins it again."""
+        """Cancel running dry runs and remove their sandboxes. The next worker starts them again."""
         with self._lock:
             self._closed = True
             jobs = list(self._jobs.values())
@@ -109,7 +109,7 @@ class DryRuns:
         self._cancel_threads.shutdown(wait=True)
 
     def _begin(self, stored: CallRecord) -> None:
-        """Try it, if there is room. A session has one trial at a time: each is a snapshot of its workspace."""
+        """Start a dry run within the limits. One per session at a time, since each takes a snapshot of its workspace."""
         with self._lock:
             at_work = [job.stored for job in self._jobs.values()]
             tenants = Counter(other.tenant_id for other in at_work)
@@ -141,7 +141,7 @@ class DryRuns:
                 del self._jobs[call]
 
     def _refund(self, job: _Job) -> None:
-        """What was cut short because this worker stops was not lost with it."""
+        """Don't count a dry run that ended only because this worker stops."""
         if not self._closed or not job.begun:
             return
         try:
@@ -171,7 +171,7 @@ class DryRuns:
         self._put(job, _marks_now(sandbox, names), tried)
 
     def _dry_run(self, job: _Job, trial: DryRunPlan, sandbox: Sandbox, names: tuple[NamedPath, ...]) -> None:
-        """Try it in a copy, and put the question; the copy is removed after that, since a person may wait."""
+        """Run it in a copy of the workspace, then request the approval. The copy is removed last, since a person may wait."""
         stored = job.stored
 
         def begins(unit: Unit, sandbox_copy: SandboxId) -> bool:
@@ -192,7 +192,7 @@ class DryRuns:
 
     def _put(self, job: _Job, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None) -> None:
         if job.cancelled.is_set():
-            raise DryRunCancelled  # what was cut short is no preview
+            raise DryRunCancelled  # a partial run is not a preview
         self._pipeline.put(job.stored.identity.tool_call_id, marks, tried)
 
     def _cancel_unwanted(self) -> None:
@@ -206,7 +206,7 @@ class DryRuns:
 
     def _end(self, job: _Job) -> None:
         job.cancelled.set()
-        with self._lock:  # while it has a copy its thread runs, and so these threads take work
+        with self._lock:  # while the job has a sandbox the pools are still open
             if job.sandbox_copy is not None and not job.ending:
                 job.ending = True
                 self._cancel_threads.submit(partial(self._stop, job, job.sandbox_copy))
@@ -217,16 +217,18 @@ class DryRuns:
         try:
             sandbox_copy.cancel(identity.tool_call_id, identity.attempt)
         except Fault as fault:
-            _log.info("a trial of call %s was not stopped: %s", identity.tool_call_id, fault)  # its time is short
+            _log.info(
+                "a trial of call %s was not stopped: %s", identity.tool_call_id, fault
+            )  # it times out soon anyway
         finally:
             job.ending = False
 
 
 def _check_confined(sandbox_copy: Sandbox) -> None:
-    """By what was read back of it: nothing runs before an approval where it could reach a network or the machine.
+    """Check by attestation that the sandbox can't reach a network or the machine.
 
     Raises:
-        NotConfined: it could.
+        NotConfined: it can.
     """
     facts = sandbox_copy.attestation
     if facts.runtime == "plain" or not set(facts.network_interfaces) <= {"lo"}:
@@ -236,7 +238,7 @@ def _check_confined(sandbox_copy: Sandbox) -> None:
 def _consistent_snapshot(
     sandbox: Sandbox, snapshot: SnapshotFile, names: tuple[NamedPath, ...]
 ) -> tuple[FileFingerprint, ...]:
-    """Take the snapshot, and see that what the call names is in it as an approval then binds it."""
+    """Take a snapshot whose named files match the returned fingerprints, which the approval binds."""
     marks = fingerprints(sandbox, names)
     for _ in range(2):
         snapshot.take(sandbox)
@@ -248,7 +250,7 @@ def _consistent_snapshot(
 
 
 def _marks_now(sandbox: Sandbox | None, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:
-    """The files as they are; what nobody can see is bound as such, so that it runs nothing that is there then."""
+    """Fingerprint the files now. Unreadable ones are bound as unreadable, so the call fails if they exist when it runs."""
     if sandbox is None:
         return unreadable_fingerprints(names)
     try:

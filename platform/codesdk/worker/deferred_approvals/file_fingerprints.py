@@ -1,4 +1,4 @@
-"""Looks at the files that calls name, so that people can be asked about them."""
+"""Fingerprints the files that calls name, so that an approval covers their content."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from codesdk.worker.sandboxes.registry import SandboxRegistry
 _log = logging.getLogger(__name__)
 
 REQUEST_PAUSE_S = 0.01
-"""After a question, before the next: about as long as one takes, so that a thousand leave the writer half of its time."""
+"""Pause between two approval requests. About as long as one takes, so a thousand leave half of the writer's time free."""
 
 
 class FileFingerprints:
-    """The calls of one host that wait for it. Safe to use from the worker's threads."""
+    """Fingerprints waiting calls of one host. Thread-safe."""
 
     def __init__(
         self, *, host: OwnedHost, sandbox_registry: SandboxRegistry, pipeline: Pipeline, database: Database
@@ -38,9 +38,9 @@ class FileFingerprints:
         self._database = database
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
-        """Sessions whose calls are seen to."""
+        """Sessions in progress."""
         self._put_lock = threading.Lock()
-        """One question at a time: whoever else writes here waits for the questions that stand before it."""
+        """One approval request at a time, so that other writes wait behind at most one."""
         self._stopping = threading.Event()
 
     def look(
@@ -48,10 +48,10 @@ class FileFingerprints:
         start: Callable[[Callable[[], None]], object] = lambda work: work(),
         again: Callable[[], None] = lambda: None,
     ) -> None:
-        """See to those that nobody sees to yet, of each tenant the oldest first.
+        """Fingerprint waiting calls that no thread has yet, oldest first per tenant.
 
-        `start` runs the work on each sandbox: one that hangs holds up no other. `again` is told when a sandbox's are
-        seen to and there may be more, so that a long queue waits for no poll.
+        `start` schedules the work per sandbox, so one that hangs blocks no other. `again` is called when a sandbox is done
+        and more calls may wait, so that a long queue doesn't wait for the next poll.
         """
         with self._database.read() as connection:
             waiting = deferral_store.awaiting_fingerprints(connection, self._host.id)
@@ -67,14 +67,13 @@ class FileFingerprints:
             start(partial(self._fingerprint_session, session, theirs, more))
 
     def stop(self) -> None:
-        """Begin with no call any more: they are rows, and the next worker's."""
+        """Start no more calls. The next worker handles them."""
         self._stopping.set()
 
     def _fingerprint_session(self, session: str, calls: list[CallRecord], more: Callable[[], None]) -> None:
-        """One sandbox's calls in a row: however many of them hang, they take one thread.
+        """Process one sandbox's calls in order on one thread.
 
-        The first that cannot be seen to ends it for this look: what was in its way, in the way of a hundred, would hold
-        the thread a hundred times as long.
+        Stops at the first that fails: the cause usually affects the others too, and each would block the thread as long.
         """
         put = 0
         try:
@@ -85,11 +84,11 @@ class FileFingerprints:
         finally:
             with self._lock:
                 self._at_work.discard(session)
-        if put:  # else they wait for whatever was in the way, and the next poll looks
+        if put:  # otherwise the next poll retries
             more()
 
     def _fingerprint(self, stored: CallRecord) -> bool:
-        """Whether its question is put now."""
+        """Fingerprint one call. True: its approval was requested."""
         call, session = stored.identity.tool_call_id, SessionId(stored.subject.session_id)
         names = named_files_of(self._pipeline, stored)
         sandbox: Sandbox | None = None
@@ -106,7 +105,7 @@ class FileFingerprints:
             )
             if fault.retryable or returns or isinstance(fault, RunnerSilent):
                 return False
-            # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
+            # Request the approval with unreadable fingerprints: the call then fails if the files exist when it runs.
             self._put(call, unreadable_fingerprints(names))
         return True
 
@@ -117,7 +116,7 @@ class FileFingerprints:
 
 
 def named_files_of(pipeline: Pipeline, stored: CallRecord) -> tuple[NamedPath, ...]:
-    """The files that a call names; none where its tool is gone, which is said where the question would be put."""
+    """The files that a call names. None if its tool is gone; the approval flow reports that."""
     try:
         tool = pipeline.registry.of(stored.tenant_id).resolve(stored.call.name)
     except UnknownTool:
@@ -126,11 +125,11 @@ def named_files_of(pipeline: Pipeline, stored: CallRecord) -> tuple[NamedPath, .
 
 
 def fingerprints(sandbox: Sandbox, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:
-    """What they lead to now."""
+    """Fingerprint the named files as they are now."""
     found = sandbox.files.marks(names) if names else ()
     return unreadable_fingerprints(names) if isinstance(found, FileRefused) else found
 
 
 def unreadable_fingerprints(names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:
-    """As what they are bound where nobody could look."""
+    """Fingerprints for files that could not be read."""
     return tuple(FileFingerprint(path=name.path, cwd=name.cwd, kind=FingerprintKind.CLOSED) for name in names)

@@ -1,1 +1,1 @@
-"""Lifecycle."""
+"""The worker process: wiring, periodic tasks, watchdog, privilege drop and shutdown."""

@@ -1,4 +1,4 @@
-"""What a worker does again and again: tables of named tasks, each table on a thread of its own."""
+"""Periodic tasks: named tasks that a loop runs at intervals, each loop on its own thread."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _log = logging.getLogger(__name__)
 
 
 class PeriodicTask(FrozenModel):
-    """One line of a table."""
+    """A task and its interval."""
 
     name: str
-    """As the log calls it: "look for idle sandboxes"."""
+    """Its name in the log, as "look for idle sandboxes"."""
     every_s: float
-    """Seconds from one beginning to the next; more where the work itself, or another task of its round, takes longer."""
+    """Seconds from one start to the next. More if this or another task of the loop takes longer."""
     work: Callable[[], object]
     on_failure: str
-    """What a fault means until the next try, and who makes up for it."""
+    """What a failure means until the next run; logged with it."""
     at_once: bool = True
-    """Due when the round starts; else `every_s` after that."""
+    """Due when the loop starts. False: `every_s` later."""
 
 
 @dataclass
@@ -34,45 +34,45 @@ class _ScheduledTask:
     due: float
     """On the monotonic clock."""
     reported: str = field(default="")
-    """The fault that the log has been told of; empty while all is well."""
+    """The failure last logged. Empty after a success."""
     failures: int = 0
-    """How often it failed in a row."""
+    """Failures in a row."""
 
 
 class TaskLoop:
-    """A thread that goes through its tasks.
+    """A thread that runs its tasks in turn.
 
-    A task that fails is said and due again after its period; it ends neither the round nor any other task. One that
-    hangs holds up those of its own round only: what must not wait for it belongs into another.
+    A failed task is logged and runs again after its interval; the loop goes on. A task that hangs blocks only its own
+    loop, so put tasks that must not wait for it into another.
     """
 
     def __init__(self, name: str, clock: Clock, tasks: Sequence[PeriodicTask]) -> None:
-        """`name`: the thread's."""
+        """`name`: of the thread."""
         self._clock = clock
         now = clock.monotonic()
         self._tasks = [_ScheduledTask(task, now + (0.0 if task.at_once else task.every_s)) for task in tasks]
         self._ending = threading.Event()
         self.turns = 0
-        """How often it has gone through all of them."""
+        """Completed passes over all tasks."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin, once."""
+        """Start the thread. Call once."""
         self._thread.start()
 
     def request_stop(self) -> None:
-        """Let nothing more begin; what is at work goes on."""
+        """Start no more tasks. A running task continues."""
         self._ending.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Tell it, and wait so long for what is at work. False: that is not over yet. A round that never began is."""
+        """Request a stop and wait for the running task. False: it still runs after `timeout_s`. True for a loop that never started."""
         self.request_stop()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def run_due(self) -> float:
-        """Do what is due; returns the seconds until something is again."""
+        """Run the tasks that are due. Returns the seconds until the next one is."""
         for scheduled in self._tasks:
             began = self._clock.monotonic()
             if began >= scheduled.due and not self._ending.is_set():
@@ -91,7 +91,7 @@ def _run_task(scheduled: _ScheduledTask) -> None:
     try:
         task.work()
     except Fault as fault:
-        # Database or engine are away. Rows are facts: what is due is still due then.
+        # Database or engine unavailable. What is due stays due in the rows.
         _record_failure(scheduled, f"{fault}", defect=False)
     except Exception as error:  # noqa: BLE001 (a thread's outermost frame)
         _record_failure(scheduled, f"{type(error).__name__}: {error}", defect=True)
@@ -102,7 +102,7 @@ def _run_task(scheduled: _ScheduledTask) -> None:
 
 
 def _record_failure(scheduled: _ScheduledTask, reported: str, *, defect: bool) -> None:
-    """Say each fault once in a row: an engine that is away for an hour is one line, not seven thousand."""
+    """Log each failure once in a row: an engine that is down for an hour is one line, not seven thousand."""
     scheduled.failures += 1
     if reported == scheduled.reported:
         return

@@ -1,8 +1,8 @@
-"""`codesdk-as-worker COMMAND…`: in the worker's container, become the ordinary user that runs the worker.
+"""`codesdk-as-worker COMMAND…`: drops root in the worker's container, then runs the command.
 
-The container starts as root for two things that cannot be known or made before: which group the host lets use the
-engine's socket, and nodes of the host's loop devices, which this container may use and need not show. After that the
-process has neither root nor a capability, and no way back to them (no-new-privileges).
+The container starts as root for two things that are known only at run time: the group that owns the engine's socket, and
+the device nodes of the host's loop devices. After that the process has neither root nor a capability and can't regain
+them (no-new-privileges).
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ from pathlib import Path
 from codesdk.settings import Settings
 
 USER = "codesdk"
-"""Of the image."""
+"""User in the image."""
 DEVICES = Path("/dev")
 LOOP_DEVICES = 1024
-"""Loop devices that the worker may use; the kernel gives the lowest free number."""
+"""Loop devices that the worker may use. The kernel assigns the lowest free number."""
 _LOOP, _MISC, _CONTROL = 7, 10, 237
 """linux/major.h, linux/miscdevice.h"""
 
 
 def main() -> None:
-    """Descend, then become the command.
-
-    A caller that is no root any more (a second descent) just runs it.
-    """
+    """Drop privileges and exec the command. Without root, only exec it."""
     command = sys.argv[1:]
     if not command:
         sys.exit("usage: codesdk-as-worker COMMAND...")
@@ -42,7 +39,7 @@ def main() -> None:
 
 
 def drop_privileges(uid: int, gid: int, groups: list[int]) -> None:
-    """Make the nodes, then give root away."""
+    """Create the loop device nodes, then switch to the user."""
     os.setgid(gid)
     make_loop_devices(DEVICES)
     os.setgroups(groups)
@@ -50,7 +47,7 @@ def drop_privileges(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def engine_groups(docker_host: str) -> list[int]:
-    """The group that may use the engine's socket; none where it is elsewhere, and then there is none to join."""
+    """The group that owns the engine's socket. Empty if `docker_host` is no local socket."""
     socket = Path(docker_host.removeprefix("unix://"))
     if not docker_host.startswith("unix://") or not socket.exists():
         return []
@@ -58,7 +55,7 @@ def engine_groups(docker_host: str) -> list[int]:
 
 
 def make_loop_devices(devices: Path) -> None:
-    """Nodes for this process's group. Whether they may be opened is the container's device rules' business."""
+    """Create nodes for this process's group. The container's device rules decide whether they may be opened."""
     before = os.umask(0)
     try:
         _make_node(devices / "loop-control", stat.S_IFCHR, os.makedev(_MISC, _CONTROL))

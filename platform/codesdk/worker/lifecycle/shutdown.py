@@ -1,4 +1,4 @@
-"""How a worker leaves: the first signal asks it to drain, a second one ends it at once, and so does the time."""
+"""Shutdown: the first signal starts draining; a second signal or the deadline ends the process at once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNAL_EXIT_BASE = 128
-"""What shells add to the number of a signal that ended a process."""
+"""Shells report a process that a signal ended as this plus the signal number."""
 _TIMED_OUT = SIGNAL_EXIT_BASE + signal.SIGKILL
 _STOP_LISTENING = 0
-"""No signal's number: ends the listening."""
+"""Not a signal number: ends the listener thread."""
 
 
 class Shutdown:
-    """Listens for signals from `listening` on, which the main thread enters."""
+    """Handles signals while the main thread is inside `listening`."""
 
     def __init__(self, leave: Callable[[int], object] = os._exit, within_s: float | None = None) -> None:
-        """`leave` ends the process with that code, whatever its threads do. What ran is the next worker's to take up.
+        """`leave` ends the process with an exit code, whatever its threads do. The next worker recovers what ran.
 
-        `within_s`: seconds from the first signal until that, also where the worker is still starting.
+        `within_s`: seconds from the first signal to the forced exit, even while the worker is starting.
         """
         self._leave = leave
         self._within_s = within_s
@@ -33,9 +33,9 @@ class Shutdown:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals as long as the block lasts."""
-        # The kernel may give a signal to any thread, and Python's handlers wait until the main thread goes on, which may
-        # hang while the worker leaves. The wake-up file is written wherever the signal comes.
+        """Handle signals for the duration of the block."""
+        # Python runs signal handlers on the main thread only, which may hang during shutdown. The wake-up descriptor is
+        # written whichever thread receives the signal.
         listen, wake = os.pipe()
         os.set_blocking(wake, False)
         thread = threading.Thread(target=self._listen, args=(listen,), name="codesdk-signals", daemon=True)
@@ -54,21 +54,21 @@ class Shutdown:
             os.close(wake)
 
     def wait(self) -> None:
-        """Until a signal came."""
+        """Block until a shutdown is requested."""
         self._asked.wait()
 
     def ask(self) -> None:
-        """As the first signal does, from any thread: the worker finds that it is not wanted any more."""
+        """Request a shutdown from any thread, as the first signal does."""
         self._asked.set()
 
     def force_exit_after(self, seconds: float) -> None:
-        """Be gone after that time, whatever hangs by then: also a thread that the interpreter waits for at its end."""
+        """Force the exit after `seconds`, even if a thread hangs that the interpreter would join."""
         over = threading.Timer(seconds, self._force_exit, (seconds,))
         over.daemon = True
         over.start()
 
     def _force_exit(self, seconds: float) -> None:
-        _log.error("not everything let go within %.0f s; leaving all the same", seconds)
+        _log.error("shutdown did not finish within %.0f s; forcing the exit", seconds)
         self._leave(_TIMED_OUT)
 
     def _listen(self, listen: int) -> None:
@@ -78,7 +78,7 @@ class Shutdown:
                 if number == _STOP_LISTENING:
                     return
                 if number not in SIGNALS:
-                    continue  # the file tells of every signal that Python handles
+                    continue  # the descriptor reports every signal that Python handles
                 received += 1
                 if received > 1:
                     self._leave(SIGNAL_EXIT_BASE + number)

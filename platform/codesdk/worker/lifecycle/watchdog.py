@@ -1,7 +1,7 @@
-"""Says on this machine that the worker's process lives, and ends it where a part of it hangs.
+"""Watchdog: ends the worker's process when one of its loops stops making progress.
 
-The pulse says so in the database, and so stands still with it. This looks at no database: what it touches is for those
-who watch from beside (`codesdk up`, a container's health check), who see when the whole process is stopped.
+It also touches a liveness file for supervisors on this machine (`codesdk up`, a container's health check). Unlike the
+heartbeat it needs no database, so an outage of the database does not stop it.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from codesdk.errors import ExitCode
 _log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-"""Seconds between two looks, and two touches of the file."""
+"""Seconds between two checks."""
 POLLER_TIMEOUT_S = 60.0
-"""Seconds that the poller, which only hands over, may take for one turn while the pulse beats: then it hangs."""
+"""Seconds that one pass of the poller may take while heartbeats succeed. It only hands work to threads."""
 HEARTBEAT_TIMEOUT_S = 300.0
-"""Seconds that one heartbeat may take to be taken or refused: a file system that stands still holds it up as well, and is
-no fault of ours. After ten leases nobody waits for this worker any more (see `hosts.watch`)."""
+"""Seconds that one heartbeat may take. Generous, since a stalled file system blocks it too. After ten leases the host is
+lost anyway (see `hosts.lease_watch`)."""
 
 
 class WatchedLoop(NamedTuple):
-    """A thread that goes round."""
+    """A loop that the watchdog checks."""
 
     name: str
     turns: Callable[[], int]
-    """How often it has come round."""
+    """Completed passes."""
     patience_s: float
-    """Seconds that one turn may take."""
+    """Seconds that one pass may take."""
     judged: Callable[[], bool] = lambda: True
-    """Whether it is its own fault now that it does not come round."""
+    """Whether a stall counts now. False while something else, as a database outage, explains it."""
 
 
 class Watchdog:
-    """Beats from `start` to `stop`, on a thread of its own that waits for nothing else."""
+    """Runs from `start` to `stop` on its own thread, which blocks on nothing else."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Watchdog:
         sign: Path,
         end: Callable[[str], object] | None = None,
     ) -> None:
-        """`sign`: the file to touch, while it is there; `end`: ends the process, saying which part hangs."""
+        """`sign`: the liveness file, touched while it exists; `end`: ends the process, given the name of the stalled loop."""
         self._clock = clock
         self._loops = parts
         self._liveness_file = sign
@@ -64,25 +64,25 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="codesdk-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more: a worker that leaves has its own time."""
+        """Stop checking: a shutdown has its own deadline."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def look(self) -> None:
-        """Look once at each part; touch the sign if all come round, or end the process."""
+        """Check each loop once. Touch the liveness file if all progress; otherwise end the process."""
         now = self._clock.monotonic()
-        passed = min(now - self._looked_at, 2 * TICK_S)  # whoever was stopped has not seen anybody hang
+        passed = min(now - self._looked_at, 2 * TICK_S)  # a process that was paused hasn't observed the others
         self._looked_at = now
         for part in self._loops:
             if self._is_stuck(part, passed):
                 self._end(part.name)
                 return
-        with suppress(OSError):  # not served yet, or not any more
+        with suppress(OSError):  # not created yet, or already removed
             os.utime(self._liveness_file)
 
     def _is_stuck(self, part: WatchedLoop, passed: float) -> bool:
@@ -99,7 +99,7 @@ class Watchdog:
 
 
 def abort_process(name: str) -> None:
-    """End the process as a crash would, with where each thread stands: whatever hangs would keep it from leaving."""
+    """Dump all stack traces and exit at once. A regular exit would wait for the thread that hangs."""
     faulthandler.dump_traceback(all_threads=True)
     print(f"error: WORKER_HANGS: the {name} of this worker hangs; it ends, and the next one goes on.", file=sys.stderr)  # noqa: T201
     sys.stderr.flush()

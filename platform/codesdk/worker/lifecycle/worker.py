@@ -1,4 +1,4 @@
-"""What a worker is made of, from its start to its stop."""
+"""Wires a worker from its parts, starts it and stops it."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ from codesdk.worker.workspaces.snapshot_loop import SnapshotLoop
 _log = logging.getLogger(__name__)
 
 DRAIN_S = 10.0
-"""Seconds that a stopping worker gives to running calls. What is left is handed back: the next worker takes it up."""
+"""Seconds that a stopping worker waits for running calls. The next worker recovers the rest."""
 SWEEP_POLLS = 120
 """Polls between sweeps: at the default poll, a minute."""
 ORPHAN_POLLS = 4
-"""Polls between looks for calls that run by their rows alone: at the default poll two seconds; two looks find one."""
+"""Polls between searches for orphaned calls: 2 s at the default poll. It takes two searches to find one."""
 IDLE_POLLS = 10
-"""Polls between looks for idle sandboxes: at the default poll, five seconds."""
+"""Polls between checks for idle sandboxes: 5 s at the default poll."""
 POLL_STOP_S = 5.0
-"""Seconds that a stopping worker waits for a look that is under way."""
+"""Seconds that a stopping worker waits for the current poll."""
 MAINTENANCE_STOP_S = 60.0
-"""Seconds that a stopping worker waits for a sandbox which its pool is just making."""
+"""Seconds that a stopping worker waits for a sandbox that the pool is opening."""
 FILE_WATCH_STOP_S = 35.0
-"""Seconds that a stopping worker waits for a sandbox that is just asked for changed files, and may not answer."""
+"""Seconds that a stopping worker waits for a file watch request, which the sandbox may not answer."""
 SHUTDOWN_S = 80.0
-"""Seconds from the signal until the process is gone, whatever hangs: less than Compose's `stop_grace_period`."""
+"""Seconds from the signal to the forced exit. Less than `stop_grace_period` in compose.yaml."""
 
 
 class Worker:
-    """One worker: owns the host's sandboxes from `start` to `stop`."""
+    """A worker. Owns the host's sandboxes from `start` to `stop`."""
 
     def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str], engine: str = "") -> None:
-        """`images`: image name -> image id on this engine; `engine`: its own id, where it has one.
+        """`images`: image ids on this engine by name; `engine`: the engine's id, if it has one.
 
         Raises:
-            WorkerRunning, HostTaken, QueueUnavailable: nothing is held.
+            WorkerRunning, HostTaken, QueueUnavailable: the worker can't start. No lock is kept.
         """
         settings = services.settings
         self._on_stop: Callable[[], object] = lambda: None
-        # A turn of the poller may wait for a connection, and then for a lock: no hang where the database is given longer.
+        # A pass of the poller may wait for a connection, then for a lock: scale its limit with the database timeout.
         self._slowness = max(1.0, settings.database_answer_s / ANSWER_TIMEOUT_S)
         with ExitStack() as opened:
             this_holder = this_process(settings.instance_id())
@@ -89,7 +89,7 @@ class Worker:
                 holder=this_holder.model_dump_json(),
                 check=partial(check_no_other_worker, this_holder=this_holder, lease_s=settings.host_lease_s),
             )
-            # Its own: a heartbeat must not stand behind changes that wait for somebody's lock, or its host would be lost.
+            # A separate writer: heartbeats behind a write that waits for a lock would cost the host its lease.
             heartbeat_writer = Writer(services.database, lock_path(settings, services.database))
             opened.callback(heartbeat_writer.close)
             self.heartbeat = Heartbeat(heartbeat_writer, services.clock, self.host, settings.host_lease_s)
@@ -216,20 +216,20 @@ class Worker:
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             clock, poll_s = services.clock, settings.poll_s
             self._poll_loop = TaskLoop("codesdk-poll", clock, self._poll_tasks(poll_s))
-            # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
+            # A separate thread: the pool and idle sandboxes must not delay calls or sessions.
             self._maintenance_loop = TaskLoop("codesdk-maintenance", clock, self._maintenance_tasks(poll_s))
-            # Another: a sandbox that does not answer must hold up none of these.
+            # A separate thread: a sandbox that does not answer blocks it.
             self._file_watch_loop = TaskLoop("codesdk-file-watch", clock, self._file_watch_tasks(poll_s))
-            # Another: each snapshot holds its session's calls up for seconds.
+            # A separate thread: a snapshot takes seconds.
             self._snapshot_loop = TaskLoop("codesdk-snapshots", clock, self._snapshot_tasks(poll_s))
-            # Another: what is done for other hosts must not wait for this one's engine.
+            # A separate thread: work for other hosts must not wait for this host's engine.
             self._lost_host_loop = TaskLoop(
                 "codesdk-lost-hosts", clock, self._lost_host_tasks(services.lost_hosts, poll_s)
             )
             self._opened = opened.pop_all()
 
     def start(self) -> None:
-        """Clean up after earlier workers, take up what they ran, then serve."""
+        """Clean up after earlier workers, recover their running calls, then serve."""
         self.heartbeat.start()
         self.sandbox_registry.sweep()
         run_guarded(self._sources.tend)  # servers of a worker that was killed
@@ -247,7 +247,7 @@ class Worker:
             each.start()
 
     def watched_loops(self) -> tuple[WatchedLoop, ...]:
-        """What must come round, from `start` to `stop`."""
+        """The loops that the watchdog checks from `start` to `stop`."""
         return (
             WatchedLoop(
                 "poller",
@@ -259,23 +259,23 @@ class Worker:
         )
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Others were told that it serves; `withdraw` takes that back when it stops."""
+        """Run `callback` once the worker has stopped claiming: it withdraws the announcement that the worker serves."""
         self._on_stop = callback
 
     def stop(self) -> None:
-        """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
-        self.dispatcher.stop_claiming()  # before anything that may have to wait
-        self._on_stop()  # whoever sees that it serves no more sees a worker that claims nothing
-        self.heartbeat.leave()  # others are chosen from here on
+        """Stop claiming, wait `DRAIN_S` for running calls, hand back the rest, release everything. Sandboxes live on."""
+        self.dispatcher.stop_claiming()  # first: the steps below may block
+        self._on_stop()  # only after claiming has stopped
+        self.heartbeat.leave()  # from here on placement prefers other hosts
         for each in (self._lost_host_loop, self._maintenance_loop, self._file_watch_loop, self._snapshot_loop):
             each.request_stop()
-        # The poller goes on until the calls have had their time: who cancels one meanwhile must be heard.
+        # The poller runs until the drain is over: it forwards cancels.
         self.dispatcher.drain(DRAIN_S)
         self._poll_loop.join(POLL_STOP_S)
         self._lost_host_loop.join(POLL_STOP_S)
         self._maintenance_loop.join(MAINTENANCE_STOP_S)
         self._file_watch_loop.join(FILE_WATCH_STOP_S)
-        self._snapshot_loop.join(POLL_STOP_S)  # one that is cut off keeps nothing, and the next worker takes it again
+        self._snapshot_loop.join(POLL_STOP_S)  # an interrupted snapshot leaves nothing; the next worker retakes it
         self._opened.close()
 
     def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> StarterRouter:
@@ -295,7 +295,7 @@ class Worker:
         return StarterRouter(StdioStarter(housing, services.clock, services.ids), elsewhere)
 
     def _poll_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
-        """What finds work that no wake-up told of. It only hands over to threads, so it never takes long."""
+        """Finds work without a wake-up. Only hands it to threads, so a pass is short."""
         return (
             PeriodicTask(
                 name="look for calls, cancels, sessions and expiries",
@@ -304,7 +304,7 @@ class Worker:
                 on_failure="wake-ups still come, and the next poll looks at all of it",
             ),
             PeriodicTask(
-                name="look for running calls that nobody has",
+                name="look for orphaned calls",
                 every_s=ORPHAN_POLLS * poll_s,
                 work=lambda: self._recovery.recover_orphaned(self.dispatcher.start),
                 on_failure="a call whose claim was not answered waits for the next",
@@ -320,7 +320,7 @@ class Worker:
         )
 
     def _maintenance_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
-        """What waits for the engine, and may take as long as the engine does."""
+        """Tasks that wait for the engine."""
         return (
             PeriodicTask(
                 name="keep the pool full",
@@ -352,7 +352,7 @@ class Worker:
         )
 
     def _file_watch_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
-        """What asks the sandboxes themselves, one after the other."""
+        """Tasks that query sandboxes one by one."""
         return (
             PeriodicTask(
                 name="look for changed files",
@@ -363,7 +363,7 @@ class Worker:
         )
 
     def _snapshot_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
-        """What keeps workspaces for the day when their host is gone."""
+        """Snapshots of workspaces, for sessions whose host is lost."""
         return (
             PeriodicTask(
                 name="take snapshots of workspaces",
@@ -375,7 +375,7 @@ class Worker:
 
     @staticmethod
     def _lost_host_tasks(lost_hosts: LostHosts, poll_s: float) -> tuple[PeriodicTask, ...]:
-        """What is done for other hosts."""
+        """Tasks for other hosts."""
         return (
             PeriodicTask(
                 name="look for silent hosts",
@@ -386,5 +386,5 @@ class Worker:
         )
 
     def _drain_pool(self) -> None:
-        if not self.heartbeat.is_fenced:  # then they are a newer worker's
+        if not self.heartbeat.is_fenced:  # otherwise they belong to a newer worker
             run_guarded(self._warm_pool.close)

@@ -1,1 +1,1 @@
-"""Workspaces."""
+"""What the worker reads from workspaces: snapshots and changed files."""
