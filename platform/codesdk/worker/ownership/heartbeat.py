@@ -1,8 +1,8 @@
-"""The worker's heartbeat: says that the host is served, and hears when it is not this worker's any more.
+"""The worker's heartbeat: renews the host's lease, and learns when the host belongs to another worker.
 
-Observers judge silence on their own clocks (`hosts.watch`). This side judges itself sooner: whoever could not beat for
-half the lease asks again before it starts anything (`confirm`), so a worker that was frozen and thaws starts nothing on
-a host that was given up meanwhile.
+Observers measure silence on their own clocks (`hosts.lease_watch`). The worker is stricter: after half a lease without a
+heartbeat it sends one before it starts anything (`confirm`). So a worker that was frozen starts nothing on a host that
+was declared lost meanwhile.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from codesdk.worker.ownership.takeover import SILENT_S
 _log = logging.getLogger(__name__)
 
 BEATS_PER_LEASE = 6
-"""Heartbeats in one lease: some may be late or lost."""
+"""Heartbeats per lease, so that some may be late or lost."""
 DEFAULT_INTERVAL_S = 5.0
-"""Seconds between them where silence is never judged."""
+"""Seconds between heartbeats without a lease."""
 
 
 class HostGone(Released):
-    """The host is not this worker's any more."""
+    """The host belongs to a newer worker, or was declared lost."""
 
     code = "HOST_GONE"
     retryable = True
@@ -36,16 +36,16 @@ class HostGone(Released):
 
 
 class Heartbeat:
-    """Beats from `start` to `stop`, on a thread of its own. Safe to use from any thread."""
+    """Sends heartbeats from `start` to `stop` on its own thread. Thread-safe."""
 
     def __init__(self, writer: Writer, clock: Clock, host: OwnedHost, lease_s: float) -> None:
-        """`lease_s`: seconds of silence after which others take the host for lost; 0: never."""
+        """`lease_s`: seconds of silence after which others declare the host lost; 0: never."""
         self._writer = writer
         self._clock = clock
         self._host = host
         self._every_s = lease_s / BEATS_PER_LEASE if lease_s else DEFAULT_INTERVAL_S
         self.turns = 0
-        """How often it has tried to beat, and knows whether it did."""
+        """Heartbeats attempted and answered."""
         self._confirm_after_s = (lease_s or SILENT_S) / 2  # without a lease another may take over after `SILENT_S`
         self._confirmed_at = clock.monotonic()
         self._stopping = threading.Event()
@@ -54,36 +54,36 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="codesdk-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop sending heartbeats."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._every_s)
 
     def on_fenced(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the host is not this worker's any more."""
+        """Call `callback` once the host is no longer this worker's."""
         self._on_fenced = callback
         if self.is_fenced:
             callback()
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a newer worker has the host, or somebody gave it up."""
+        """Whether a newer worker has the host, or it was declared lost."""
         return self._fenced.is_set()
 
     @property
     def is_recent(self) -> bool:
-        """Whether it was taken lately: the database answers this worker."""
+        """Whether a recent heartbeat succeeded, so the database answers."""
         return self._clock.monotonic() - self._confirmed_at < 2 * self._every_s
 
     def check(self) -> None:
-        """Go on only while the host is ours, as far as is known here.
+        """Check the last known answer, without a query.
 
         Raises:
-            HostGone: it is not.
+            HostGone: the host is no longer this worker's.
         """
         if self.is_fenced:
             raise HostGone(
@@ -92,10 +92,10 @@ class Heartbeat:
             )
 
     def confirm(self) -> None:
-        """Before anything starts: go on if the last beat is young, or another one is taken.
+        """Check before starting work: the last heartbeat is recent, or a new one succeeds.
 
         Raises:
-            HostGone: the host is not ours. StorageUnavailable: nobody can say.
+            HostGone: the host is no longer this worker's. StorageUnavailable: unknown.
         """
         self.check()
         if self._clock.monotonic() - self._confirmed_at > self._confirm_after_s:
@@ -103,7 +103,7 @@ class Heartbeat:
             self.check()
 
     def leave(self) -> None:
-        """Say that this worker stops in order: other hosts are chosen first, and nobody judges its silence."""
+        """Record an orderly stop: placement prefers other hosts, and silence no longer counts."""
         now = self._clock.now().timestamp()
 
         def leave(unit: Unit) -> None:
@@ -127,7 +127,7 @@ class Heartbeat:
                 return
 
     def _beat(self) -> None:
-        began = self._clock.monotonic()  # before it is taken: what may take long must not make it younger
+        began = self._clock.monotonic()  # measured from before the write, which may take long
         if self._writer.run(lambda unit: store.record_heartbeat(unit.connection, self._host.id, self._host.generation)):
             self._confirmed_at = began
         else:

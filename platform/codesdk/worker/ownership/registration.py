@@ -1,4 +1,4 @@
-"""This worker's host: registered with a new generation, held by a lock."""
+"""Registers the worker's host under a new generation and locks the engine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from codesdk.storage.writer import Unit, Writer
 
 
 class WorkerRunning(Fault):
-    """Another worker holds this engine."""
+    """Another worker serves this engine."""
 
     code = "WORKER_RUNNING"
     exit_code = ExitCode.UNAVAILABLE
 
 
 class HostTaken(Fault):
-    """The name belongs to another engine, or the engine to another name."""
+    """The host name is registered for another engine, or the engine under another name."""
 
     code = "HOST_TAKEN"
     exit_code = ExitCode.UNAVAILABLE
@@ -43,17 +43,17 @@ class OwnedHost(FrozenModel):
     """Higher than that of every worker before on this host: runners and rows obey the highest."""
 
     def spec(self, instance: str, owner: SandboxId, *, image: str, profile: Profile, uid: int) -> SandboxSpec:
-        """What to make for that row, by this worker of that instance."""
+        """The sandbox spec for a row, under this worker's generation."""
         return SandboxSpec(
             owner=owner, instance=instance, profile=profile, image=image, tool_uid=uid, generation=self.generation
         )
 
 
 class HostOffer(FrozenModel):
-    """What a worker says of its host."""
+    """What a worker reports about its host."""
 
     engine: str = ""
-    """The engine's own id; empty where that is not asked for, and nothing is compared."""
+    """The engine's id. Empty: not checked."""
     capacity: Capacity = Capacity()
     labels: dict[str, str] = {}
 
@@ -62,7 +62,7 @@ NO_OFFER = HostOffer()
 
 
 def host_offer(settings: Settings, engine: str) -> HostOffer:
-    """What the operator says of it; `engine`: the engine's own id."""
+    """Capacity and labels from the settings; `engine`: the engine's id."""
     capacity = Capacity(
         memory_bytes=settings.host_memory_bytes,
         millicpus=int(settings.host_cpus * 1000),
@@ -72,10 +72,10 @@ def host_offer(settings: Settings, engine: str) -> HostOffer:
 
 
 def lock_engine(path: Path) -> IO[str]:
-    """Hold the engine for the life of the returned file.
+    """Lock the engine until the returned file is closed.
 
     Raises:
-        WorkerRunning: another process holds it.
+        WorkerRunning: another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     held = try_lock(path)
@@ -98,13 +98,13 @@ def register(
     holder: str = "",
     check: Callable[[HostLease | None], object] = lambda _held: None,
 ) -> OwnedHost:
-    """Enter the host, or take it over with the next generation.
+    """Register the host, or take it over with the next generation.
 
-    `images`: image name -> image id on this host; sessions are placed and pinned by it.
-    `holder`: how this worker's process names itself. `check` refuses, by what it raises, to follow whoever serves it.
+    `images`: image ids on this host by name; sessions are placed and pinned by them.
+    `holder`: identity of this worker's process. `check`: raises if the current holder must not be replaced.
 
     Raises:
-        HostTaken: two engines would share a name, or two names an engine, whose tool uids and sweeps would mix.
+        HostTaken: two engines would share a name, or two names an engine. Their tool uids and sweeps would collide.
     """
     columns = {
         "images": json.dumps(images),

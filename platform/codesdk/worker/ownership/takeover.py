@@ -1,9 +1,9 @@
-"""One worker serves an engine: a newcomer is refused while another beats, and ends one that hangs.
+"""Takeover: replaces a worker that hangs. One worker serves an engine; a second is refused while the first is alive.
 
-A worker that is stopped, or whose threads wait for each other, keeps its lock for ever. It is ended only if all of this
-holds: its row names the process, in this very data directory and where pids mean the same; that process runs; the
-database has not heard it for a lease; and for half a lease more, while the newcomer looks on, it neither beats nor
-touches its sign. So one whose database is away or refuses its beats is left alone.
+A worker that is paused or deadlocked keeps its lock forever. It is killed only if all of this holds: its row names the
+process, in the same data directory and pid namespace; that process runs; the database has received no heartbeat for a
+lease; and for half a lease more, it neither sends a heartbeat nor touches its liveness file. So a worker whose database
+is unavailable or refuses its heartbeats is left alone.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from codesdk.worker.ownership.registration import WorkerRunning, lock_engine
 _log = logging.getLogger(__name__)
 
 CHECKS = 12
-"""How often a newcomer looks in the half lease in which the other must stay silent."""
+"""Checks during the half lease in which the other worker must stay silent."""
 KILL_TIMEOUT_S = 30.0
-"""Seconds that the kernel has to end a process that was killed, and to let its lock go."""
+"""Seconds that the kernel has to end a killed process and release its lock."""
 POLL_S = 0.05
 SILENT_S = 30.0
-"""Seconds after which a worker counts as silent where silence is never judged: six heartbeats, as in a lease."""
+"""Seconds after which a worker counts as silent without a lease: six heartbeats."""
 
 
 class Holder(FrozenModel):
-    """A worker's process. A pid means something in its own `space` alone, and with its start time alone."""
+    """A worker's process. Its pid is unique only with its start time and pid namespace."""
 
     instance: str
-    """Of the data directory whose lock it holds."""
+    """Instance id of its data directory."""
     pid: int
     started: int
     """Clock ticks since boot."""
     space: str
-    """This boot of this machine, and this container of it; empty where that is not known."""
+    """Boot and pid namespace. Empty if unknown."""
 
     def shares_pid_space(self, other: Holder) -> bool:
-        """Whether the other's pid means the same to this one."""
+        """Whether both are in the same pid namespace."""
         return bool(self.space) and self.space == other.space
 
 
 def holder_of(held: HostLease) -> Holder | None:
-    """Who it is; None where its worker, of an older version, did not say."""
+    """The holder of a lease. None if its worker is of an older version that did not record it."""
     try:
         return Holder.model_validate_json(held.holder)
     except ValidationError:
@@ -61,25 +61,25 @@ def holder_of(held: HostLease) -> Holder | None:
 
 
 def is_silent(held: HostLease, lease_s: float) -> bool:
-    """Whether it was not heard for a lease, on the database's clock. Its next heartbeat may be on its way."""
+    """Whether a lease has passed without a heartbeat, on the database's clock. One may still be on its way."""
     return held.silent_s >= (lease_s or SILENT_S)
 
 
 def this_process(instance: str) -> Holder:
-    """How this worker names itself. `instance`: its data directory's."""
+    """The identity of this process. `instance`: id of its data directory."""
     me = mark(os.getpid())
     return Holder(instance=instance, pid=os.getpid(), started=me.started if me else 0, space=pid_namespace())
 
 
 def is_dead(holder: Holder, me: Holder) -> bool:
-    """Whether that process has surely ended: it ran where this one can look, or held the lock that this one has."""
+    """Whether the process has certainly ended: its pid can be checked here, or this process now holds its lock."""
     if holder.instance == me.instance:
         return True
     return holder.shares_pid_space(me) and mark(holder.pid) != ProcessIdentity(holder.pid, holder.started)
 
 
 class Takeover:
-    """Takes the lock of an engine, from one that hangs if need be."""
+    """Takes the lock of an engine, if necessary by killing a worker that hangs."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Takeover:
         sign: Path | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """`name`: the host's; `lease_s`: as of the pulse, 0 where silence is never judged: then nobody is ended.
+        """`name`: of the host; `lease_s`: as in `Heartbeat`; 0: no worker is killed.
 
-        `sign`: the file that a worker touches while all of its parts come round (`heart`), whatever the database says.
+        `sign`: the liveness file that a worker's watchdog touches while all of its loops make progress.
         """
         self._liveness_file = sign
         self._database = database
@@ -103,10 +103,10 @@ class Takeover:
         self._sleep = sleep or threading.Event().wait
 
     def take(self, path: Path) -> IO[str]:
-        """Hold the engine for the life of the returned file.
+        """Lock the engine until the returned file is closed.
 
         Raises:
-            WorkerRunning: another process holds it, and beats, or cannot be judged from here.
+            WorkerRunning: another process holds the lock, and is alive or cannot be checked from here.
         """
         try:
             return lock_engine(path)
@@ -135,7 +135,7 @@ class Takeover:
         for _ in range(CHECKS):
             self._sleep(self._lease_s / 2 / CHECKS)
             now = self._read_lease()
-            # A database that refuses its beats makes no worker hang: the file is touched all the same.
+            # A worker whose heartbeats the database refuses still touches its file, and does not hang.
             if now is None or now[:3] != seen[:3] or self._liveness_mtime() != touched:
                 return None
         return known
@@ -152,10 +152,10 @@ class Takeover:
 
 
 def check_no_other_worker(held: HostLease | None, this_holder: Holder, lease_s: float) -> None:
-    """See that no other worker serves the host, from whatever data directory.
+    """Check that no worker of another data directory serves the host.
 
     Raises:
-        WorkerRunning: one does, or did so less than a lease ago and may go on.
+        WorkerRunning: one does, or did less than a lease ago and may continue.
     """
     holder = holder_of(held) if held is not None else None
     if held is None or holder is None or held.is_over or is_silent(held, lease_s) or is_dead(holder, this_holder):

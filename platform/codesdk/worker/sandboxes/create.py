@@ -1,4 +1,4 @@
-"""Makes a session's first sandbox, and fills its workspace where it does not begin empty."""
+"""Creates a session's first sandbox and seeds its workspace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxCreator:
-    """Called with the session's guard held: nobody else opens it meanwhile."""
+    """Call with the session's lock held."""
 
     def __init__(
         self, *, sandboxes: Sandboxes, artifacts: ArtifactService, writer: Writer, log: EventLog, clock: Clock
@@ -36,11 +36,11 @@ class SandboxCreator:
         self._clock = clock
 
     def open(self, row: SandboxRow, spec: SandboxSpec) -> Sandbox:
-        """Make it; its row and its session's log say so, or why not.
+        """Create the sandbox and record the outcome in its row and the session's log.
 
         Raises:
             SandboxEnded: the session was closed meanwhile.
-            Fault: whatever kept the engine from opening it.
+            Fault: the engine could not open it.
         """
         try:
             sandbox = self._open_with_retry(spec, pooled=row.generation is not None)
@@ -75,7 +75,7 @@ class SandboxCreator:
             return True
 
         if not self._writer.run(mark):
-            # The session was closed while its sandbox was being made: the tombstone wins.
+            # The session was closed while its sandbox was created: the close wins.
             sandbox.close()
             self._sandboxes.destroy(row.id)
             raise SandboxEnded("The session was closed.", advice="Open another session.")
@@ -87,12 +87,12 @@ class SandboxCreator:
         except (SandboxGone, IsolationDrift) as fault:
             if not pooled:
                 raise
-            # It ended, or a newer version came, between the pool and its session; nothing of the session was in it.
-            _log.info("pooled sandbox %s is made anew: %s", spec.owner, fault)
+            # The pooled sandbox ended or is outdated. Nothing of the session was in it.
+            _log.info("pooled sandbox %s is replaced: %s", spec.owner, fault)
             return self._sandboxes.open(spec)
 
     def _seed_workspace(self, row: SandboxRow, sandbox: Sandbox) -> SandboxSnapshotRestored | None:
-        """Fill its workspace; what is to be told of it, where that is an ended session's."""
+        """Seed the workspace. Returns the event to record if the seed is an ended session's snapshot."""
         if row.seed_artifact is None:
             return None
         artifact = self._artifacts.find(row.tenant_id, ArtifactId(row.seed_artifact))

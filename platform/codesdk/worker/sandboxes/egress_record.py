@@ -1,8 +1,7 @@
-"""Writes each attempt to leave a sandbox into its session's log, and counts its bytes, both before they pass.
+"""Records each egress attempt in the session's log and counts its bytes against the tenant's daily quota.
 
-Bytes are taken ahead of the tenant's day, in steps, and what a connection did not move goes back with its end. So the
-count is never below what has passed, and a worker that is killed leaves at most a step of each connection counted too
-much (docs/adr/0042).
+Both happen before traffic passes. Bytes are reserved in steps, and the unused rest is returned when the connection ends.
+So the count is never too low, and a killed worker overcounts by at most one step per connection (docs/adr/0042).
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ from codesdk.worker.sandboxes.events import sandbox_event
 
 UNMETERED = UnlimitedQuotas()
 FIRST_RESERVATION = 256 * 1024
-"""Bytes taken ahead by a connection that opens: most move less, and so cost no commit beyond their two records."""
+"""Bytes reserved when a connection opens. Most move less and so need no further commit."""
 MAX_RESERVATION = 8 * 1024 * 1024
-"""Most bytes taken ahead at once. A step is as much as the connection has taken before, so a long one asks seldom."""
+"""Most bytes reserved at once. Each step doubles the total, so long connections reserve rarely."""
 
 
 @dataclass
 class _ByteReservation:
-    """What an open connection has of its tenant's day."""
+    """An open connection's share of the tenant's daily quota."""
 
     tenant: TenantId
     last: EgressReservation
-    """What it took on the last day on which it took any."""
+    """Reserved on the last day with a reservation."""
     taken: int
-    """On all days."""
+    """Reserved in total, over all days."""
     given: int = 0
-    """How much of that the proxy knows of."""
+    """How much of that the proxy was granted."""
 
     def add(self, more: EgressReservation) -> None:
-        """Note another step."""
+        """Add a step."""
         same = more.day == self.last.day
         self.last = more._replace(amount=more.amount + self.last.amount) if same else more
         self.taken += more.amount
 
     def unused(self, moved: int) -> EgressReservation:
-        """What goes back: what was taken first was moved first, so it is the last day's."""
+        """The unused rest. Earlier reservations count as used first, so it belongs to the last day."""
         return self.last._replace(amount=max(0, min(self.taken - moved, self.last.amount)))
 
 
 class EgressRecorder:
-    """The recorder that the egress proxy calls, from one thread; what it raises keeps the attempt from passing."""
+    """Called by the egress proxy from one thread. Whatever it raises blocks the attempt."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class EgressRecorder:
         environment: ToolExecutionEnv,
         quotas: Quotas[Unit] = UNMETERED,
     ) -> None:
-        """Environment: where the worker's sandboxes run."""
+        """`environment`: where the worker's sandboxes run."""
         self._environment = environment
         self._quotas = quotas
         self._database = database
@@ -71,7 +70,7 @@ class EgressRecorder:
         self._held: dict[ConnectionKey, _ByteReservation] = {}
 
     def tenant_of(self, owner: str) -> str | None:
-        """The id of the tenant that a sandbox works for; None where it has no session."""
+        """The tenant of a sandbox. None if it has no session."""
         with self._database.read() as connection:
             row = store.find(connection, owner)
         return row.tenant_id if row is not None else None

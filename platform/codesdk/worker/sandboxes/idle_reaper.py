@@ -1,4 +1,4 @@
-"""What becomes of sandboxes that nobody uses: frozen after a while, closed later, and closed for good at their age."""
+"""Idle reaper: pauses idle sandboxes, closes them later, and closes any that reach their lifetime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class IdleAction(StrEnum):
-    """What is due; the value is the reason that the record gives."""
+    """The action that is due. The value is the recorded reason."""
 
     NOTHING = "nothing"
     PAUSE = "pause"
@@ -29,7 +29,7 @@ class IdleAction(StrEnum):
 
 
 def due_action(found: IdleState, now: float) -> IdleAction:
-    """What is due to that sandbox at `now` (seconds since the epoch). 0 in the profile stands for never."""
+    """The action due at `now` (seconds since the epoch). 0 in the profile means never."""
     profile = Profile.model_validate_json(found.row.profile)
     if profile.lifetime_s and now - found.ready_at >= profile.lifetime_s:
         return IdleAction.TOO_OLD
@@ -44,7 +44,7 @@ def due_action(found: IdleState, now: float) -> IdleAction:
 
 
 class IdleReaper:
-    """Looks at the rows and does what is due. Called from one thread."""
+    """Pauses and closes sandboxes that are due. Call from one thread."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class IdleReaper:
         self._clock = clock
 
     def look(self) -> None:
-        """Go through the host's sandboxes."""
+        """Check the host's sandboxes once."""
         with self._database.read() as connection:
             found = store.idle_states(connection, self._host.id)
         now = self._clock.now().timestamp()
@@ -73,13 +73,13 @@ class IdleReaper:
             try:
                 self._apply(each, action, now)
             except Fault as fault:
-                # One that cannot be paused or closed now must not keep the others awake.
+                # One failure must not keep the other sandboxes running.
                 _log.warning("sandbox %s is due (%s): %s", each.row.id, action, fault)
 
     def _apply(self, found: IdleState, action: IdleAction, now: float) -> None:
         row = found.row
-        # The rows know calls. What runs in the background only the sandbox knows: asked when it matters, not all the time.
-        # A frozen one has nothing that runs.
+        # Rows know calls, but only the sandbox knows background processes. Ask it only when an action is due; a paused one
+        # runs nothing.
         if (
             action is not IdleAction.TOO_OLD
             and row.state is SandboxState.READY
@@ -91,7 +91,7 @@ class IdleReaper:
             return
 
         def still_due(unit: Unit) -> bool:
-            """A call may have come since the rows were read."""
+            """Check again: a call may have arrived since the rows were read."""
             again = store.idle_states(unit.connection, self._host.id, row.session_id)
             return any(due_action(each, now) is action for each in again)
 

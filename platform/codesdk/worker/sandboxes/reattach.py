@@ -1,4 +1,4 @@
-"""What there is of a sandbox that was opened before: it runs, it is frozen, its workspace is left, or nothing is."""
+"""Reattaches a sandbox that was opened before: it runs, is paused, has only its workspace left, or is gone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ADVICE = "Open another session."
 
 
 class SandboxReattacher:
-    """Called with the session's guard held: nobody opens, stops or starts it meanwhile."""
+    """Call with the session's lock held."""
 
     def __init__(
         self, *, sandboxes: Sandboxes, host: OwnedHost, writer: Writer, log: EventLog, confirm: Callable[[], None]
     ) -> None:
-        """`confirm`: raises where the host is not this worker's any more."""
+        """`confirm`: raises if the host is no longer this worker's."""
         self._confirm = confirm
         self._sandboxes = sandboxes
         self._host = host
@@ -37,11 +37,11 @@ class SandboxReattacher:
         self._log = log
 
     def reattach(self, row: SandboxRow) -> Sandbox | None:
-        """The running one; None where its workspace is all that is left of it, and its row says so from now on.
+        """Reattach the running sandbox. None: only its workspace is left, which its row now records.
 
         Raises:
             SandboxEnded: nothing is left, or the session was closed.
-            Fault: that cannot be found out now.
+            Fault: its state is unknown.
         """
         found = self._sandboxes.reattach(row.id, self._host.generation)
         if isinstance(found, Gone):
@@ -52,10 +52,10 @@ class SandboxReattacher:
         return found
 
     def resume(self, row: SandboxRow, held: Sandbox | None) -> Sandbox | None:
-        """The one that was frozen, running again; `held`: the connection that is open still. None: as `reattached`.
+        """Resume a paused sandbox. `held`: its connection, if still open. None: as `reattach`.
 
         Raises:
-            SandboxEnded, Fault: as `reattached`.
+            SandboxEnded, Fault: as `reattach`.
         """
         try:
             self._sandboxes.resume(row.id)
@@ -72,16 +72,16 @@ class SandboxReattacher:
         return sandbox
 
     def mark_ended(self, row: SandboxRow, reason: str) -> SandboxEnded:
-        """Nothing is left of it: have it closed for that reason. What to tell whoever asked for it."""
+        """Mark a sandbox of which nothing is left for closing. Returns the fault for the caller."""
         before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *store.STOPPED_STATES)
         after = SandboxState.CLOSING
         self._writer.run(lambda unit: store.change_state(unit.connection, row.id, before, after, reason=reason))
         return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice=_ADVICE)
 
     def _mark_lost(self, row: SandboxRow, reason: str) -> None:
-        self._confirm()  # it may have been frozen while it looked, and what it did not find be its successor's
+        self._confirm()  # if the worker was frozen meanwhile, the sandbox may be its successor's
         try:
-            self._sandboxes.stop(row.id)  # says what is left, and ends what may run there though it does not answer
+            self._sandboxes.stop(row.id)  # reports what is left, and ends a container that runs without answering
         except (SandboxGone, StopRefused) as nothing:
             raise self.mark_ended(row, reason) from nothing
         environment = ToolExecutionEnv(self._sandboxes.execution_environment.environment)

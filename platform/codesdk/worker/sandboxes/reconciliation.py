@@ -1,4 +1,4 @@
-"""Brings the sandboxes of a host to what their rows say, a few at a time and several threads at once."""
+"""Reconciles a host's sandboxes with their rows, in small batches on several threads."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from codesdk.storage.database import Database
 from codesdk.worker.ownership.registration import OwnedHost
 
 MAX_REMOVALS = 4
-"""Sandboxes that one pass removes. With passes at every poll this is more than an engine manages."""
+"""Sandboxes that one pass removes. With a pass at every poll, more than an engine can do."""
 REMOVAL_PASSES = 4
-"""Passes that remove at once, one fewer than the threads which make passes: an opening never waits for removals alone."""
+"""Passes that may remove at once. One fewer than the threads, so one is always free to open sandboxes."""
 _TO_OPEN = (SandboxState.WANTED, SandboxState.STARTING)
 _TO_END = (SandboxState.CLOSING, SandboxState.STOPPING, SandboxState.HALTING)
 
 
 class RemovalProgress(Enum):
-    """What came of ending a sandbox."""
+    """The outcome of stopping or removing a sandbox."""
 
     DONE = auto()
     DEFERRED = auto()
-    """It is not time; that took no time to find out."""
+    """Not due yet."""
     FAILED = auto()
-    """The engine did not do it, and may have taken long over that."""
+    """The engine failed, perhaps slowly."""
 
 
 class Reconciler:
-    """Safe to use from the worker's threads."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Reconciler:
         start: Callable[[SandboxRow], object],
         end: Callable[[SandboxRow], RemovalProgress],
     ) -> None:
-        """`guards`: of the sessions; held while `start` or `end` is called of one's row."""
+        """`guards`: one lock per session, held while `start` or `end` runs for its row."""
         self._host = host
         self._database = database
         self._guards = guards
@@ -51,16 +51,15 @@ class Reconciler:
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
         self._failed: set[str] = set()
-        """Sandboxes that could not be ended when it was tried last."""
+        """Sandboxes whose last removal failed."""
         self._removal_slots = threading.Semaphore(REMOVAL_PASSES)
         self._retry_lock = threading.Lock()
 
     def reconcile(self) -> None:
-        """Make what is wanted, end what is closing or to be stopped."""
+        """Open wanted sandboxes; stop or remove those that are due."""
         with self._database.read() as connection:
             rows = store.on_host(connection, self._host.id, (*_TO_OPEN, *_TO_END))
-        # Opening first, and few removals a pass: somebody waits for the one, and hundreds of the other must not stand
-        # before it. The next poll goes on.
+        # Open first, and remove few per pass: callers wait for openings, which must not queue behind hundreds of removals.
         for row in rows:
             if row.state in _TO_OPEN:
                 with self._exclusive(row) as is_ours:
@@ -78,7 +77,7 @@ class Reconciler:
             self._failed &= {row.id for row in rows}
             failed_before = set(self._failed)
         self._end_each(row for row in rows if row.id not in failed_before)
-        # Those that failed come last and on one thread: each may take half a minute to fail again.
+        # Retries come last and on one thread: each may take 30 s to fail again.
         if failed_before and self._retry_lock.acquire(blocking=False):
             try:
                 self._end_each(row for row in rows if row.id in failed_before)
@@ -105,18 +104,18 @@ class Reconciler:
 
     @contextmanager
     def _exclusive(self, row: SandboxRow) -> Iterator[bool]:
-        """Whether the row is this thread's while the block lasts."""
+        """Try to reserve the row for this thread. False: another thread has it."""
         with self._lock:
             is_ours = row.id not in self._at_work
             if is_ours:
                 self._at_work.add(row.id)
         if not is_ours:
-            yield False  # another thread's: two on the same row would do the work of one
+            yield False  # another thread works on this row
             return
         guard = self._guards[row.session_id]
         try:
             if not guard.acquire(blocking=False):
-                yield False  # a call is just opening it, and needs no help; this thread has others to see to
+                yield False  # a call is opening it already
                 return
             try:
                 yield True

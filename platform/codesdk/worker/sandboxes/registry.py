@@ -1,4 +1,4 @@
-"""The live sandboxes of this worker, one per session: opened when wanted, closed when not."""
+"""Sandbox registry: this worker's live sandboxes, one per session."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from codesdk.worker.sandboxes.stop import SandboxStopper
 _log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
+"""Seconds before reconciliation retries a sandbox that failed to open."""
 
 GRACE_S = 3.0
-"""Seconds: a cancel is over in two. What does not end in it is lost with its sandbox."""
+"""Seconds that running calls of a closed session have to end. A cancel takes two."""
 
 
 class RemovalGrace:
-    """Who is waited for. Used with the session's guard held."""
+    """Delays the removal of a closed session's sandbox while its calls end. Use with the session's lock held."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -50,10 +50,10 @@ class RemovalGrace:
         self._since: dict[str, float] = {}
 
     def should_wait(self, row: SandboxRow) -> bool:
-        """Whether the removal of this sandbox, which is open here, is put off until the next look.
+        """Whether to delay the removal until the next pass.
 
         Raises:
-            StorageUnavailable: nobody can say.
+            StorageUnavailable: unknown.
         """
         now = self._clock.monotonic()
         if now - self._since.setdefault(row.id, now) >= GRACE_S:
@@ -62,12 +62,12 @@ class RemovalGrace:
             return bool(call_store.list_in_state(connection, CallState.RUNNING, session=row.session_id))
 
     def forget(self, row: SandboxRow) -> None:
-        """It is removed."""
+        """Forget a removed sandbox."""
         self._since.pop(row.id, None)
 
 
 class SandboxRegistry:
-    """Finds, opens and closes. Safe to use from the worker's threads."""
+    """Finds, opens and closes sandboxes. Thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SandboxRegistry:
         clock: Clock,
         confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        """`confirm`: raises where the host is not this worker's any more."""
+        """`confirm`: raises if the host is no longer this worker's."""
         self._confirm = confirm
         self._before_removal: Callable[[SandboxRow, Sandbox], None] = lambda *_: None
         self._sandboxes = sandboxes
@@ -105,26 +105,26 @@ class SandboxRegistry:
         )
 
     def ready(self, session: SessionId) -> Sandbox:
-        """The session's sandbox, opened or taken up again where needed.
+        """Return the session's sandbox; open, reattach, resume or start it if necessary.
 
         Raises:
-            SandboxEnded: it is gone or going.
-            Fault: whatever kept the engine from opening it.
+            SandboxEnded: it is gone or closing.
+            Fault: the engine could not open it.
         """
         with self._guards[session]:
             return self._live.get(session) or self._acquire(session)
 
     def begin(self, session: SessionId) -> Sandbox:
-        """As `ready`, for a call that begins now: that the host is ours is asked last, as near to its start as can be."""
+        """As `ready`, for a call that starts now. Confirms the host last, as close to the start as possible."""
         sandbox = self.ready(session)
         self._confirm()
         return sandbox
 
     def reach(self, session: SessionId) -> Sandbox:
-        """As `ready`, for what is no call: a sandbox that is stopped stays so.
+        """As `ready`, for work other than calls: does not start a stopped sandbox.
 
         Raises:
-            SandboxEnded: it is stopped, or as `ready`.
+            SandboxEnded: it is stopped; also as in `ready`.
         """
         with self._guards[session]:
             if (row := self._row(session)) is not None and row.state in (SandboxState.STOPPING, *store.STOPPED_STATES):
@@ -136,38 +136,38 @@ class SandboxRegistry:
             return store.of_session(connection, session)
 
     def on_removal(self, callback: Callable[[SandboxRow, Sandbox], None]) -> None:
-        """What is done with a closed session's sandbox that is open here, before it is removed. It raises nothing."""
+        """Call `callback` with a closed session's live sandbox before its removal. It must not raise."""
         self._before_removal = callback
 
     @contextmanager
     def hold_calls(self, session: SessionId) -> Iterator[None]:
-        """While the block lasts no call begins in the session's sandbox: one that comes waits in `ready`."""
+        """Block new calls in the session's sandbox for the duration of the block. They wait in `ready`."""
         with self._guards[session]:
             yield
 
     @property
     def execution_environment(self) -> ExecutionEnvironment:
-        """Where its sandboxes run what they run."""
+        """Where the sandboxes run."""
         return self._sandboxes.execution_environment
 
     def live(self, session: SessionId) -> Sandbox | None:
-        """The session's sandbox, only if this worker has it open."""
+        """The session's sandbox if this worker has it open."""
         return self._live.get(session)
 
     def forget(self, session: SessionId) -> None:
-        """Drop a connection that failed; the next `ready` attaches again or finds that the sandbox is gone."""
+        """Drop a failed connection. The next `ready` reattaches, or finds that the sandbox is gone."""
         with self._guards[session]:
             held = self._live.pop(session, None) or self._paused.pop(session, None)
         if held is not None:
             held.close()
 
     def lose(self, session: SessionId, sandbox: Sandbox) -> bool:
-        """See what there is of a sandbox that was said to be gone; its row says so from now on. False: nothing is.
+        """Check a sandbox that was reported gone and update its row. False: nothing is left of it.
 
-        `sandbox`: the one that was asked. Where another has taken its place by now, somebody has seen to it; where it
-        answers, or its engine does not, its connection is left to the other calls that run in it.
+        `sandbox`: the one that failed. If another has replaced it, there is nothing to do. If it answers, or its engine
+        doesn't, the connection is kept for other calls in it.
         """
-        if not _may_be_alive(sandbox):  # before the guard: a runner that hangs takes long to say nothing
+        if not _may_be_alive(sandbox):  # outside the lock: a runner that hangs blocks for long
             with self._guards[session]:
                 if self._live.get(session) in (None, sandbox):
                     self.forget(session)
@@ -183,15 +183,15 @@ class SandboxRegistry:
         return row is not None and row.state not in (SandboxState.CLOSING, SandboxState.GONE)
 
     def pause(self, row: SandboxRow, idle_before: float) -> bool:
-        """Freeze a sandbox that nothing was asked of since `idle_before`; the next `ready` lets it go on.
+        """Pause a sandbox that has been idle since `idle_before`. The next `ready` resumes it.
 
-        False: something was asked meanwhile.
+        False: it was used meanwhile.
 
         Raises:
-            Fault: the engine did not freeze it; it counts as paused and runs, until the next call as well.
+            Fault: the engine did not pause it. It counts as paused but runs until the next call.
         """
         with self._guards[row.session_id]:
-            # The row first: whoever finds it paused asks the engine to let it go on, which costs nothing if it runs.
+            # The row first: resuming a sandbox that runs costs nothing.
             if not self._writer.run(lambda unit: store.pause(unit.connection, row.id, idle_before)):
                 return False
             live = self._live.pop(row.session_id, None)
@@ -201,10 +201,10 @@ class SandboxRegistry:
         return True
 
     def has_background_process(self, row: SandboxRow) -> bool:
-        """Whether a process runs in it that no call waits for; it then counts as used now.
+        """Whether a background process runs in it. If so, the sandbox counts as used now.
 
         Raises:
-            Fault: it is gone, or cannot be asked.
+            Fault: it is gone or does not answer.
         """
         sandbox = self.reach(row.session_id)
         try:
@@ -218,11 +218,11 @@ class SandboxRegistry:
         return is_at_work
 
     def reconcile(self) -> None:
-        """Make what is wanted, end what is closing or to be stopped. Called on every wake-up and every poll."""
+        """Reconcile sandboxes with their rows. Called on every wake-up and poll."""
         self._reconciler.reconcile()
 
     def _end(self, row: SandboxRow) -> RemovalProgress:
-        self._confirm()  # this row may be older than a successor's work on it
+        self._confirm()  # a successor may have changed the sandbox since this row was read
         if row.state is not SandboxState.CLOSING:
             return self._stop(row)
         if row.session_id in self._live and self._removal_grace.should_wait(row):
@@ -236,7 +236,7 @@ class SandboxRegistry:
             _log.info("swept %d containers and %d volumes", len(swept.containers), len(swept.volumes))
 
     def close(self) -> None:
-        """Let go of every sandbox; they live on for the next worker."""
+        """Disconnect from every sandbox. They live on for the next worker."""
         for session in [*self._live, *self._paused]:
             self.forget(SessionId(session))
 
@@ -251,13 +251,13 @@ class SandboxRegistry:
             self.ready(row.session_id)
         except Fault as fault:
             _log.warning("the sandbox of session %s did not open: %s", row.session_id, fault)
-            # A seed that is no archive stays none: tried again for ever it would fill the session's log with failures.
+            # A broken seed never gets better: endless retries would fill the session's log.
             pause_s = RETRY_S if fault.retryable else math.inf
             self._not_before[row.session_id] = self._clock.monotonic() + pause_s
 
     def _acquire(self, session: SessionId, *, starts: bool = True) -> Sandbox:
-        """`starts`: bring it back where all that there is of it is its workspace."""
-        self._confirm()  # whoever was frozen, and is replaced, makes nothing
+        """`starts`: start it if only its workspace is left."""
+        self._confirm()  # a worker that was frozen and replaced must open nothing
         row = self._row(session)
         if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
             raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
@@ -268,7 +268,7 @@ class SandboxRegistry:
             case SandboxState.PAUSED:
                 sandbox = self._reattacher.resume(row, self._paused.pop(session, None))
             case SandboxState.STOPPING:
-                self._stopper.withdraw(row)  # this comes first
+                self._stopper.withdraw(row)  # the request for the sandbox wins over the stop
                 sandbox = self._reattacher.reattach(row)
             case SandboxState.READY:
                 sandbox = self._reattacher.reattach(row)
@@ -335,7 +335,7 @@ class SandboxRegistry:
 
 
 def _may_be_alive(sandbox: Sandbox) -> bool:
-    """Whether its runner answers, or nobody can tell: then whoever waits for it finds out for itself."""
+    """Whether the runner answers, or its state is unknown. Then waiting calls find out themselves."""
     try:
         sandbox.processes.list()
     except (EngineUnavailable, RunnerSilent):

@@ -1,8 +1,8 @@
-"""Stops a session's sandbox, which keeps its workspace, and brings it back (ADR 29).
+"""Stops a session's sandbox while keeping its workspace, and starts it again (ADR 29).
 
-The rows say how far it is: `stopping` while it is only asked for, `halting` from when no call runs, `stopped`, `starting`
-until it is ready. Each step may be repeated, so what a killed worker left half done is done again by the next. A runner that
-was made anew knows no earlier call: so nothing is made anew before the row says that no call runs in the old one.
+The row's state shows the progress: `stopping` (requested), `halting` (no call runs any more), `stopped`, `starting`. Each
+step is idempotent, so the next worker repeats what a killed one left unfinished. A new runner knows no earlier call, so it
+is created only once the row shows that no call runs in the old one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxStopper:
-    """Called with the session's guard held: no call gets to the sandbox meanwhile."""
+    """Call with the session's lock held, so that no call reaches the sandbox."""
 
     def __init__(self, *, sandboxes: Sandboxes, writer: Writer, log: EventLog, clock: Clock) -> None:
         self._sandboxes = sandboxes
@@ -35,7 +35,7 @@ class SandboxStopper:
         self._clock = clock
 
     def begin(self, row: SandboxRow, live: Sandbox | None) -> bool:
-        """Let what runs in the background end by itself; False where a call runs by now, and the stop is withdrawn."""
+        """Begin the stop and cancel background processes. False: a call runs by now, and the stop was withdrawn."""
         if row.state is SandboxState.STOPPING and not self._writer.run(
             lambda unit: store.begin_stop(unit.connection, row.id)
         ):
@@ -52,15 +52,15 @@ class SandboxStopper:
         return True
 
     def withdraw(self, row: SandboxRow) -> None:
-        """Leave it as it is, where the stop has not begun."""
+        """Withdraw a stop that has not begun."""
         before, after = (SandboxState.STOPPING,), SandboxState.READY
         self._writer.run(lambda unit: store.change_state(unit.connection, row.id, before, after))
 
     def stop(self, row: SandboxRow) -> None:
-        """End it; its row says so.
+        """Stop it and record that.
 
         Raises:
-            Fault: it could not be ended now; the row stays `halting`.
+            Fault: it could not be stopped. The row stays `halting`.
         """
         try:
             self._sandboxes.stop(row.id)
@@ -76,11 +76,11 @@ class SandboxStopper:
         self._writer.run(lambda unit: self._move(unit, row, SandboxState.HALTING, SandboxState.STOPPED, halted))
 
     def start(self, row: SandboxRow, spec: SandboxSpec) -> Sandbox | None:
-        """Bring it back; None where the session was closed meanwhile, and what there is of it is to be removed.
+        """Start it again. None: the session was closed meanwhile, and the sandbox must be removed.
 
         Raises:
-            SandboxGone: there is nothing to bring back.
-            Fault: it did not start; the workspace is as it was, and the row stays `starting`.
+            SandboxGone: nothing is left to start.
+            Fault: it did not start. The workspace is unchanged and the row stays `starting`.
         """
         starting = SandboxState.STARTING
         if not self._writer.run(

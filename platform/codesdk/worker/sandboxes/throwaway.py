@@ -1,7 +1,7 @@
-"""Throw-away sandboxes: opened for one trial, without network, and removed whatever comes of it.
+"""Throw-away sandboxes: opened for one dry run, without network, and always removed after it.
 
-The row is written before the engine is asked, as for every sandbox. Whose worker died with one is of an earlier
-generation: the pool of the next worker removes it (`worker.pool`).
+As for every sandbox, the row is written before the engine is called. If the worker dies, the next worker's pool removes
+the row, which has an earlier generation (`warm_pool`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 class DryRunCancelled(Exception):
-    """What was to be tried ended before the copy was made."""
+    """The call ended before its dry run started."""
 
 
 class ThrowawaySandboxes:
-    """Makes and removes them. Safe to use from the worker's threads."""
+    """Opens and removes them. Thread-safe."""
 
     def __init__(self, *, sandboxes: Sandboxes, host: OwnedHost, instance: str, writer: Writer, ids: Ids) -> None:
         self._sandboxes = sandboxes
@@ -43,10 +43,10 @@ class ThrowawaySandboxes:
 
     @contextmanager
     def open(self, image: str, profile: Profile, begins: Callable[[Unit, SandboxId], bool]) -> Iterator[Sandbox]:
-        """An empty sandbox for the block, warm where the pool has such a one. `begins` is called in the unit that makes its row; False undoes that.
+        """Open an empty sandbox for the block, from the pool if possible. `begins` runs in the unit that writes its row; False rolls it back.
 
         Raises:
-            NotWanted: `begins` said so.
+            DryRunCancelled: `begins` returned False.
             Fault: the engine could not open it.
         """
         sandbox, uid = self._writer.run(lambda unit: self._claim_or_insert(unit, image, profile, begins))
@@ -64,12 +64,12 @@ class ThrowawaySandboxes:
         try:
             return self._sandboxes.open(spec)
         except (SandboxGone, IsolationDrift) as fault:
-            # One of the pool may have ended since it was started; nothing of anybody's was in it.
-            _log.info("the copy %s is made anew: %s", spec.owner, fault)
+            # The pooled sandbox has ended meanwhile. It was unused.
+            _log.info("throw-away sandbox %s is replaced: %s", spec.owner, fault)
             return self._sandboxes.open(spec)
 
     def tend(self) -> None:
-        """Remove what could not be removed before."""
+        """Retry failed removals."""
         with self._lock:
             left, self._left = self._left, set()
         for sandbox in left:
@@ -82,7 +82,7 @@ class ThrowawaySandboxes:
         profile: Profile,
         begins: Callable[[Unit, SandboxId], bool],
     ) -> tuple[SandboxId, int]:
-        """One of the pool where there is such a one: it was started, and nobody has used it."""
+        """Claim an unused sandbox from the pool, or insert a row for a new one."""
         claimed = store.claim_for_preview(unit.connection, self._host.id, image=image, profile=profile)
         if claimed is None:
             sandbox = SandboxId(self._ids.new(IdKind.SANDBOX))
@@ -108,6 +108,6 @@ class ThrowawaySandboxes:
             self._sandboxes.destroy(sandbox)
             self._writer.run(lambda unit: store.delete_unowned(unit.connection, sandbox))
         except Fault as fault:
-            _log.warning("the copy %s could not be removed yet: %s", sandbox, fault)
+            _log.warning("throw-away sandbox %s could not be removed yet: %s", sandbox, fault)
             with self._lock:
                 self._left.add(sandbox)

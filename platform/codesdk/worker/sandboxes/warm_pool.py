@@ -1,7 +1,7 @@
-"""The warm pool: started sandboxes that are nobody's yet, so that a session's first call does not wait for the engine.
+"""The warm pool: started sandboxes without a session, so that a session's first call doesn't wait for the engine.
 
-Each is used by one session only and destroyed after it. A claim is a row's (`sandbox.claims`); what is done here
-is done to rows without a session, and every step is conditional on that, so a claim and a removal cannot both win.
+Each serves one session and is destroyed after it. Sessions claim rows (`sandbox.records.store`). Every step here is
+conditional on the row having no session, so a claim and a removal can't both succeed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ PoolKey = tuple[str, str]
 
 
 class PoolSpec(FrozenModel):
-    """What sessions ask for: a profile on an image."""
+    """A profile on an image, and how many to keep."""
 
     profile: Profile
     image: str
     """Image id."""
     size: int
-    """How many of them wait."""
+    """Sandboxes to keep ready."""
 
 
 def pool_specs(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str, str]) -> list[PoolSpec]:
-    """What the pool keeps: `sizes` by profile, `images` name -> id. A profile whose image is not here is left out.
+    """Pool specs from `sizes` by profile and `images` ids by name. Skips profiles whose image is missing.
 
     Raises:
-        ProfileUnknown: a size for a profile that there is none of.
+        ProfileUnknown: `sizes` names an unknown profile.
     """
     found = []
     for name, size in sizes.items():
@@ -58,7 +58,7 @@ def pool_specs(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str
 
 
 class WarmPool:
-    """Keeps so many sandboxes of each spec as it says. `tend` and `close` are called from one thread at a time."""
+    """Keeps so many sandboxes of each spec as it says. Call `tend` and `close` from one thread at a time."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class WarmPool:
         self._not_before: dict[PoolKey, float] = {}
 
     def tend(self) -> None:
-        """Remove what is not wanted any more; make one sandbox where one is missing."""
+        """Remove sandboxes that no longer fit; open at most one that is missing."""
         rows = self._rows()
         for row in rows:
             if row.state is SandboxState.CLOSING or not (self._fits(row) or self._is_throwaway(row)):
@@ -92,17 +92,19 @@ class WarmPool:
         for kind, spec in self._sorts.items():
             if kept.count(kind) < spec.size and self._clock.monotonic() >= self._not_before.get(kind, 0.0):
                 self._add(kind, spec)
-                return  # one at a time: what is claimed or given up meanwhile is seen before the next
+                return  # one at a time, so that claims in between are seen
 
     def close(self) -> None:
-        """Remove all of them: without a worker they would be containers without a use."""
+        """Remove all pooled sandboxes: without a worker they are useless."""
         for row in self._rows():
             self._remove(row)
 
     def _rows(self) -> list[PoolRow]:
         with self._database.read() as connection:
             found = store.pool(connection, self._host.id)
-        return [row for row in found if row.generation <= self._host.generation]  # newer ones are a successor's
+        return [
+            row for row in found if row.generation <= self._host.generation
+        ]  # rows of a newer generation belong to a successor
 
     def _fits(self, row: PoolRow) -> bool:
         """Of this worker, and of a spec that it keeps. One that is being made is another worker's: ours is one call."""
@@ -113,7 +115,7 @@ class WarmPool:
         )
 
     def _is_throwaway(self, row: PoolRow) -> bool:
-        """A copy that this worker tries a call in. One of an earlier worker was lost with it."""
+        """A throw-away sandbox of this worker. Those of an earlier worker are left over."""
         return row.state is SandboxState.COPY and row.generation == self._host.generation
 
     def _add(self, kind: PoolKey, wanted: PoolSpec) -> None:
@@ -145,7 +147,7 @@ class WarmPool:
         if not self._writer.run(
             lambda unit: store.change_state(unit.connection, row.id, before, closing, unclaimed=True)
         ):
-            return  # a session has it now
+            return  # a session has claimed it
         try:
             self._sandboxes.destroy(row.id)
         except Fault as fault:
