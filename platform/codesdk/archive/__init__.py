@@ -1,1 +1,1 @@
-"""What outlives an installation: backups and restored copies, exported logs, and what is kept for how long."""
+"""Backup and restore of an installation, export and import of session logs, and retention."""

@@ -1,7 +1,7 @@
-"""Copies an embedded installation while it runs.
+"""Backs up an embedded installation while it runs.
 
-The order makes it consistent: the database is copied as of one moment, then the bytes that the *copy* names. They were
-durable before their records were, and stay for a day after the last record of them is removed.
+The order makes it consistent: first a snapshot of the database, then the artifact bytes that the *snapshot* names. Bytes
+are durable before their records, and are kept for a day after their last record is removed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from codesdk.storage.sqlite_copy import copy_database
 
 DATABASE = "codesdk.db"
 EXTRA_FILES = ("operator.key", "images.yaml")
-"""Of the data directory, beside database and artifacts. Logs, sockets and locks are of the moment; the instance's id is
-the original's alone."""
+"""Files of the data directory to copy, besides database and artifacts. Not the instance id: a copy gets its own."""
 
 
 class BackupRefused(Fault):
-    """It cannot be made there, or not by this command."""
+    """The backup can't be made there, or not with this command."""
 
     code = "BACKUP_REFUSED"
     status = 400
@@ -39,11 +38,11 @@ class BackupRefused(Fault):
 
 
 def create_backup(record: MaintenanceServices, target: Path) -> Manifest:
-    """Make a backup in the new directory `target`; until it is whole, it has another name.
+    """Create a backup in the new directory `target`. It has a temporary name until it is complete.
 
     Raises:
-        BackupRefused: something is there, it cannot be written, or the database is a server's.
-        CopyFailed, ArtifactsUnavailable: what could not be copied; nothing of the backup stays.
+        BackupRefused: `target` exists or can't be written, or the database is PostgreSQL.
+        CopyFailed, ArtifactsUnavailable: copying failed. Nothing of the backup remains.
     """
     if not record.database.is_sqlite:
         raise BackupRefused(
@@ -122,10 +121,10 @@ def _copy_blobs(source: Blobs, wanted: list[Blob], root: Path) -> tuple[list[Ent
 
 
 def rename_durably(fresh: Path, target: Path) -> None:
-    """Rename `fresh` to `target`, with all that is in it on the disk before its name is.
+    """Rename directory `fresh` to `target` after syncing its content, so that `target` survives a power loss complete.
 
     Raises:
-        OSError: it cannot be written, or something is there.
+        OSError: `target` exists or can't be written.
     """
     for folder, _, names in os.walk(fresh):
         for name in names:

@@ -1,4 +1,4 @@
-"""Writes logs as lines, in bounded memory, while they may grow: each as far as it is when its turn comes."""
+"""Exports session logs as JSON lines in bounded memory. A log that grows is exported up to its current end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from codesdk.sessions import SessionUnknown
 
 
 class ExportSummary(FrozenModel):
-    """What an export holds."""
+    """Counts of an export."""
 
     sessions: int = 0
     events: int = 0
@@ -30,13 +30,13 @@ class ExportSummary(FrozenModel):
 def export_logs(
     record: MaintenanceServices, file: IO[str], session: str | None, artifacts: Path | None
 ) -> ExportSummary:
-    """Write one session's log, or with None every session's.
+    """Export one session's log, or all with None.
 
     `artifacts`: a directory that gets the bytes of every artifact that the sessions own, each as a file named by its hash.
 
     Raises:
-        SessionUnknown: there is none of that id.
-        EventUnreadable, ArtifactDamaged: a row, or bytes that were asked for are; what was written has no end line, so no import takes it.
+        SessionUnknown: no session has that id.
+        EventUnreadable, ArtifactDamaged: stored data is damaged. The file lacks an end line, so imports reject it.
     """
     with record.database.read() as connection:
         wanted = [SessionId(session)] if session is not None else store.all_sessions(connection)
@@ -60,7 +60,7 @@ def _export_session(
         raise SessionUnknown(f"Session {session} was removed meanwhile.", advice="Export again.")
     export_format.write(file, head)
     events = _export_events(record, file, session)
-    # After the events: whatever they name was on record before them.
+    # After the events, since artifacts are recorded before events that name them.
     owned = record.artifacts.of_session(session)
     for artifact in owned:
         line = ArtifactLine(artifact=artifact.public())
@@ -85,7 +85,7 @@ def _export_events(record: MaintenanceServices, file: IO[str], session: SessionI
 
 def _copy_artifact(record: MaintenanceServices, artifact: StoredArtifact, target: Path) -> None:
     if target.exists():
-        return  # the same bytes, by their name
+        return  # named by hash, so it holds the same bytes
     fresh = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
         with fresh.open("xb") as out:

@@ -1,4 +1,4 @@
-"""What a backup says of itself: written last, so that a directory without it is no backup."""
+"""The manifest of a backup. Written last, so a directory without one is not a backup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class BackupInvalid(Fault):
-    """It is no backup, not a whole one, or a newer version's."""
+    """Not a backup, incomplete, or of a newer version."""
 
     code = "BACKUP_INVALID"
     exit_code = ExitCode.DATA
@@ -45,11 +45,11 @@ class Manifest(FrozenModel):
     """RFC 3339."""
     files: tuple[Entry, ...]
     damaged: tuple[str, ...] = ()
-    """Hashes of artifacts whose bytes were damaged or gone already when the backup was made."""
+    """Hashes of artifacts that were already damaged or missing when the backup was made."""
 
 
 def entry(root: Path, path: Path) -> Entry:
-    """The entry of a file, read whole, in pieces."""
+    """Hash a file and return its entry."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(CHUNK_BYTES):
@@ -59,7 +59,7 @@ def entry(root: Path, path: Path) -> Entry:
 
 
 def write(root: Path, manifest: Manifest) -> None:
-    """Write it, durably, after everything that it names."""
+    """Write the manifest and sync it. Call after all files are written."""
     with (root / NAME).open("x") as file:
         file.write(manifest.model_dump_json(indent=1))
         file.flush()
@@ -86,14 +86,14 @@ def read(root: Path) -> Manifest:
 
 
 def verify(root: Path, files: Iterable[Entry]) -> None:
-    """See that every file is there and is what it was.
+    """Verify size and hash of every file.
 
     Raises:
-        BackupInvalid: names the first that is not, or that lies elsewhere.
+        BackupInvalid: a file is missing, changed, or outside the backup.
     """
     for wanted in files:
         path = root / wanted.path
-        # By its words too: a way out and back in again would lead out of where it is restored to.
+        # Reject `..` even if it resolves inside: on restore it would lead elsewhere.
         if ".." in path.parts or not path.resolve().is_relative_to(root.resolve()):
             raise BackupInvalid(f"The backup names {wanted.path}, which is outside of it.", advice="Trust it no more.")
         try:

@@ -1,7 +1,7 @@
-"""Makes a backup into an installation of its own.
+"""Restores a backup as an independent installation.
 
-The original may still run, so the copy must not act for it: another instance id (its sweeps see none of the original's
-containers), another epoch in every log (a reader's cursor of the original gets one `resync`), no sandbox, no open session.
+The original may still run, so the copy must not act for it. It gets its own instance id (sweeps ignore the original's
+containers), a new epoch in every log (a cursor from the original gets one `resync`), no sandboxes and no open sessions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOST_CALL_TEXT = (
 
 
 class RestoreRefused(Fault):
-    """The backup cannot become an installation there."""
+    """The backup cannot be restored there."""
 
     code = "RESTORE_REFUSED"
     status = 400
@@ -46,27 +46,27 @@ class RestoreRefused(Fault):
 
 
 class RestoreSummary(FrozenModel):
-    """What a restored copy is."""
+    """The result of a restore."""
 
     data_dir: str
     instance: str
-    """Its own."""
+    """Instance id of the copy."""
     backup_of: str
-    """The original's."""
+    """Instance id of the original."""
     files: int
     lost_calls: int
-    """Calls that ran when the backup was made; they have ended as lost."""
+    """Calls that ran when the backup was made, now ended as lost."""
     closed_sessions: int
     damaged: tuple[str, ...] = ()
     """Hashes of artifacts that were damaged before the backup."""
 
 
 def restore(source: Path, settings: Settings) -> RestoreSummary:
-    """Verify the backup whole, then make it the installation of `settings`, in an empty or new data directory.
+    """Verify the backup, then restore it into an empty or new data directory.
 
     Raises:
-        BackupInvalid: it is not whole; nothing was made.
-        RestoreRefused: the directory has something in it, is in use, or cannot be written.
+        BackupInvalid: verification failed. Nothing was written.
+        RestoreRefused: the directory is not empty, is in use, or cannot be written.
     """
     target = settings.data_dir
     if settings.database_url or settings.artifacts_url:

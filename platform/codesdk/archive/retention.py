@@ -1,4 +1,4 @@
-"""Removes sessions that closed long ago: each whole, in one transaction, never the middle of a log; and notes that it did."""
+"""Retention: removes sessions that closed long ago, each in one transaction, and records the removal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PruneSummary(FrozenModel):
-    """What was removed, or would be."""
+    """What was removed, or would be on a dry run."""
 
     sessions: tuple[SessionId, ...] = ()
     events: int = 0
@@ -29,7 +29,7 @@ class PruneSummary(FrozenModel):
 
 
 class Retention:
-    """Keeps the sessions of one database for so long and no longer. Several may run at once."""
+    """Removes expired sessions of one database. Several may run at once."""
 
     def __init__(self, *, database: Database, writer: Writer, artifacts: ArtifactService, clock: Clock) -> None:
         self._database = database
@@ -39,9 +39,9 @@ class Retention:
         self._trail = AuditTrail(clock)
 
     def prune(self, older_than_s: float, *, reason: str, actor: str = "retention", dry: bool = False) -> PruneSummary:
-        """Remove every session that was closed longer ago than that, with its artifacts; `dry`: only say which.
+        """Remove sessions closed more than `older_than_s` ago, with their artifacts. `dry`: only report them.
 
-        A session stays while its sandbox is not gone, or while an open session starts from one of its artifacts.
+        Keeps a session while its sandbox exists, or while an open session starts from one of its artifacts.
         """
         before = self._clock.now().timestamp() - older_than_s
         done = PruneSummary()
@@ -58,7 +58,7 @@ class Retention:
         return done
 
     def _prunable(self, before: float, after: str) -> list[SessionId]:
-        with self._database.read() as connection, without_timeout(connection):  # it looks at every closed session
+        with self._database.read() as connection, without_timeout(connection):  # scans every closed session
             return store.prunable_sessions(connection, before, BATCH, after)
 
     def _measure(self, session: SessionId) -> PruneSummary:

@@ -1,4 +1,4 @@
-"""Hosts: engines with their workers. What each offers, who goes where, and who is gone."""
+"""Hosts: engines with their workers. Capacity, placement of sessions, and detection of lost hosts."""
 
 from codesdk.hosts.host import Capacity, HostRecord, HostState, HostUnknown
 from codesdk.hosts.service import HostService

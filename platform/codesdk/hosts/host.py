@@ -1,4 +1,4 @@
-"""A host as everybody but its own worker sees it, and its faults."""
+"""The host record, its state and its faults."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from codesdk.errors import ExitCode, Fault
 
 
 class HostState(StrEnum):
-    """What may be done on it."""
+    """Whether the host takes sessions."""
 
     ACTIVE = "active"
     """New sessions go there."""
     DRAINING = "draining"
-    """No new session; those that it has go on. An operator says so, and it outlives the worker."""
+    """No new sessions; existing ones continue. Set by an operator; survives restarts of the worker."""
     LOST = "lost"
-    """Its worker fell silent, or an operator gave it up: its sessions have ended. The next worker makes it active."""
+    """The lease expired, or an operator gave the host up. Its sessions have ended. The next worker reactivates it."""
 
 
 class Capacity(FrozenModel):
-    """What its sessions may take together, as the operator states it; 0 for no limit."""
+    """Limits on the total of all its sessions, set by the operator. 0: no limit."""
 
     memory_bytes: int = Field(default=0, ge=0)
     """Memory and swap that the profiles of its sandboxes allow."""
@@ -40,17 +40,17 @@ class HostRecord(FrozenModel):
     id: HostId
     name: str
     engine: str
-    """The engine's own id; empty where no worker of this version has served it."""
+    """The engine's id. Empty if no worker of this version has served it."""
     state: HostState
     away: bool
-    """Its worker was stopped in order and has not come back: what is there waits, and others are chosen first."""
+    """Its worker was stopped in order. Its sessions wait, and placement prefers other hosts."""
     capacity: Capacity
     reserved: Need
     """Sum over the sandboxes of its sessions."""
     sessions: int
     """Sessions with a sandbox that is not gone."""
     queued_calls: int = 0
-    """Calls of its sessions that nothing but room keeps from starting; counted where it is asked for by name or list."""
+    """Queued calls that wait only for capacity. Counted when hosts are shown or listed."""
     running_calls: int = 0
     """Likewise, those that run."""
     labels: dict[str, str]
@@ -62,10 +62,10 @@ class HostRecord(FrozenModel):
     heartbeat: int
     """Counts up while its worker lives."""
     silent_s: float | None = None
-    """Seconds since its worker was last heard, on the database's clock, when this was read; None: never, in this version.
-    For people, and for a worker that would follow; `hosts.watch` does not judge by it."""
+    """Seconds since the last heartbeat, on the database's clock. None: no heartbeat yet in this version.
+    For display and takeover; `hosts.lease_watch` measures silence itself."""
     registered_at: float
-    """Seconds since the epoch, when its newest worker came."""
+    """When its newest worker registered, in seconds since the epoch."""
 
 
 class HostUnknown(Fault):
@@ -77,7 +77,7 @@ class HostUnknown(Fault):
 
 
 class HostConflict(Fault):
-    """The host is not in a state that this can be done to."""
+    """The host's state does not allow this."""
 
     code = "HOST_CONFLICT"
     status = 409

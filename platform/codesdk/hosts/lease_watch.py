@@ -1,4 +1,4 @@
-"""Judges silence: a host whose heartbeat stands still for a lease, on this process's own clock, is lost."""
+"""Lease watch: declares a host lost after a lease without a heartbeat, measured on this process's clock."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from codesdk.storage.writer import Unit, Writer
 _log = logging.getLogger(__name__)
 
 SOLE_HOST_LEASES = 10
-"""Leases that a host may be silent while no other is heard: nothing is won by ending sessions that can go nowhere else."""
+"""Leases that a host may be silent while no other host is alive: ending its sessions would gain nothing."""
 LOOKS_PER_LEASE = 4
-"""A look counts at most this part of a lease: who was away itself, or had no database, has not seen anybody's silence."""
+"""Checks count at most this fraction of a lease each: a process that was paused, or had no database, saw no silence."""
 
 
 class Observation(NamedTuple):
-    """What was last seen of a host, and for how many seconds it has been so."""
+    """The heartbeat last seen, and for how many seconds it has not changed."""
 
     generation: int
     heartbeat: int
@@ -30,7 +30,7 @@ class Observation(NamedTuple):
 
 
 class LeaseWatch:
-    """Watches every host; as many processes may as there are. `look` is called from one thread at a time."""
+    """Watches all hosts. Any number of processes may. Call `look` from one thread at a time."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock, lease_s: float) -> None:
         """`lease_s`: seconds of silence, `SOLE_HOST_LEASES` times as many while no other host could take sessions; 0: nobody is judged."""
@@ -43,10 +43,10 @@ class LeaseWatch:
         self._looked_at = clock.monotonic()
 
     def look(self) -> list[HostRecord]:
-        """Look once; the hosts that this look has given up.
+        """Check once. Returns the hosts that this check declared lost.
 
         Raises:
-            StorageUnavailable: nothing was seen.
+            StorageUnavailable: nothing was checked.
         """
         if not self._lease_s:
             return []

@@ -1,4 +1,4 @@
-"""Which host a new session goes to. Pure: what hosts offer in, one of them or what is missing out (docs/adr/0028)."""
+"""Chooses the host for a new session. Pure (docs/adr/0028)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from codesdk.hosts.host import HostRecord, HostState
 
 
 class PlacementRequest(FrozenModel):
-    """What a session must have."""
+    """What a session requires."""
 
     image: str
-    """Name of the image; a host that lacks it is none for this session, since nothing is fetched at opening."""
+    """Image name. Hosts without the image are skipped: images are not pulled when a session opens."""
     labels: Mapping[str, str]
-    """All of which the host must have, with these values."""
+    """Labels that the host must have, with these values."""
     need: Need
 
 
 class Placement(FrozenModel):
-    """There."""
+    """The chosen host."""
 
     host: HostId
     image: str
@@ -30,16 +30,16 @@ class Placement(FrozenModel):
 
 
 class Unschedulable(FrozenModel):
-    """No host takes it; `missing`: what was wanting -> on how many hosts, each counted once, for what came first."""
+    """No host fits. `missing`: number of hosts by the first requirement that each fails."""
 
     missing: dict[str, int]
 
 
 def place(hosts: Iterable[HostRecord], want: PlacementRequest) -> Placement | Unschedulable:
-    """The host that is least full once the session is there; of equals the one with the fewest sessions, then by id.
+    """Choose the least full host, counting the new session; ties go to the fewest sessions, then the lowest id.
 
-    How full: the largest share of what its operator said that it has. Who said nothing is never full. One whose worker
-    was stopped in order comes after all others: a session there waits for the next worker.
+    Fullness is the largest used share of any configured limit; a host without limits is never full. Hosts whose worker
+    was stopped in order come last: a session there waits for the next worker.
     """
     unmet: Counter[str] = Counter()
     fitting = []
@@ -56,7 +56,7 @@ def place(hosts: Iterable[HostRecord], want: PlacementRequest) -> Placement | Un
 
 
 def unmet_requirement(host: HostRecord, want: PlacementRequest) -> str | None:
-    """The first thing for which the host cannot take the session; None where it can."""
+    """The first requirement that the host fails. None if it fits."""
     if host.state is not HostState.ACTIVE:
         return host.state.value
     if want.image not in host.images:
@@ -71,7 +71,7 @@ def _fullness(host: HostRecord, need: Need) -> float:
 
 
 def _limited_resources(host: HostRecord, need: Need) -> Iterator[tuple[str, int, int]]:
-    """What is limited there, how much would be taken, of how much."""
+    """Name, use including the session, and limit of each limited resource."""
     has, takes = host.capacity, host.reserved
     for name, taken, most in (
         ("memory", takes.memory_bytes + need.memory_bytes, has.memory_bytes),

@@ -1,4 +1,4 @@
-"""What operators of the installation do with hosts: look, drain, put back, give up."""
+"""Host administration for operators: list, drain, activate, give up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostService:
-    """Each verb takes who asks. Safe to use from any thread."""
+    """Every method checks the caller's access. Thread-safe."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock) -> None:
         self._database = database
@@ -25,7 +25,7 @@ class HostService:
         self._trail = AuditTrail(clock)
 
     def listing(self, caller: Principal) -> list[HostRecord]:
-        """All of them, by name.
+        """All hosts by name.
 
         Raises:
             Forbidden: see `decide_access`.
@@ -35,7 +35,7 @@ class HostService:
             return store.with_calls(connection, store.list_hosts(connection))
 
     def find(self, caller: Principal, wanted: str) -> HostRecord:
-        """The one of that name or id.
+        """The host with that name or id.
 
         Raises:
             Forbidden, HostUnknown.
@@ -48,7 +48,7 @@ class HostService:
             return store.with_calls(connection, [found])[0]
 
     def drain(self, caller: Principal, wanted: str) -> HostRecord:
-        """Place nothing more there; its sessions go on. It stays so, whatever its worker does, until it is put back.
+        """Place no more sessions there; existing ones continue. Lasts until `activate`, across restarts of the worker.
 
         Raises:
             Forbidden, HostUnknown. HostConflict: it is lost.
@@ -64,10 +64,9 @@ class HostService:
         return self._change(caller, wanted, HostState.DRAINING, HostState.ACTIVE, AuditAction.HOST_ACTIVATED)
 
     def lose(self, caller: Principal, wanted: str) -> HostRecord:
-        """Give it up at once: its sessions end as soon as a process has seen it (`sessions.lost_hosts`), in a second.
+        """Declare the host lost. Its sessions end within about a second (`sessions.lost_hosts`).
 
-        Its worker, if there is one, can write nothing from now on, and ends. One that is started again makes the host
-        active, without any session.
+        Its worker can write nothing from now on and exits. A new worker reactivates the host, without sessions.
 
         Raises:
             Forbidden, HostUnknown: nothing was changed.
@@ -110,7 +109,7 @@ def _lock_host(unit: Unit, wanted: str) -> HostRecord:
 
 
 def _require(caller: Principal, action: Action) -> None:
-    # Hosts are no tenant's: the reach of the instance, which the table asks for, is what counts.
+    # Hosts belong to no tenant: what counts is the reach of the instance, which the access table requires.
     require(decide_access(caller, action, Target(tenant_id=caller.tenant_id)), HostUnknown("There is no such host."))
 
 

@@ -1,4 +1,4 @@
-"""The hosts' statements."""
+"""SQL for hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codesdk.hosts.host import Capacity, HostRecord, HostState
 from codesdk.storage.expressions import database_now
 from codesdk.storage.schema import hosts, sandboxes, tool_calls
 
-# Written out, so that SQLite uses the partial index of what is not gone.
+# A literal, so that SQLite uses its partial index.
 _LIVING = sandboxes.c.state != literal_column("'gone'")
 _RESERVED = (
     select(
@@ -39,7 +39,7 @@ _CALLS = (
 
 
 class _Reserved(NamedTuple):
-    """The living sandboxes of one profile on a host: of sessions, and of servers that serve one."""
+    """Live sandboxes of one profile on a host, of sessions and of MCP servers."""
 
     need: Need
     sandboxes: int
@@ -47,23 +47,23 @@ class _Reserved(NamedTuple):
 
 
 class HostLease(NamedTuple):
-    """Who serves a host, and how lively."""
+    """Who serves a host, and its last heartbeat."""
 
     holder: str
-    """See `hosts.holder`; empty where its worker said nothing of itself."""
+    """See `worker.ownership.takeover.Holder`. Empty if the worker did not record it."""
     generation: int
     heartbeat: int
     silent_s: float
-    """Seconds since it was heard, on the database's clock."""
+    """Seconds since the last heartbeat, on the database's clock."""
     is_over: bool
-    """It was stopped in order, or its host was given up."""
+    """The worker was stopped in order, or the host was declared lost."""
 
 
 _HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
-# A row to which imported sessions belong, and that no worker has ever taken: nobody's machine. See `archive.imports`.
+# The placeholder host of imported sessions, which no worker serves. See `archive.log_import`.
 _NEVER_SERVED = (hosts.c.heartbeat == 0) & hosts.c.heard_at.is_(None) & hosts.c.left_at.is_not(None)
 _SERVED = _HOSTS.where(~_NEVER_SERVED)
-# Asked at each claim, so built once.
+# Built once: it runs with each claim.
 _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 
 
@@ -74,7 +74,7 @@ def list_hosts(connection: Connection) -> list[HostRecord]:
 
 
 def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostRecord]:
-    """The same, with the calls that wait and run there."""
+    """The same hosts with their queued and running calls counted."""
     counted: dict[tuple[str, str], int] = {
         (row.host_id, row.state): row.calls
         for row in connection.execute(_CALLS, {"hosts": [host.id for host in found]})
@@ -109,7 +109,7 @@ def lock_named(connection: Connection, name: str) -> HostRecord | None:
 
 
 def find_lease(connection: Connection, name: str, *, lock: bool = False) -> HostLease | None:
-    """Who serves the host of that name; None where nobody ever did. `lock`: and nobody else until the unit ends."""
+    """The lease of the host with that name. None if it was never served. `lock`: lock its row until the unit ends."""
     query = _HOSTS.where(hosts.c.name == name)
     row = connection.execute(query.with_for_update(of=hosts) if lock else query).one_or_none()
     if row is None or row.silent_s is None:
@@ -119,15 +119,15 @@ def find_lease(connection: Connection, name: str, *, lock: bool = False) -> Host
 
 
 def is_current(connection: Connection, host: HostId, generation: int) -> bool:
-    """Whether the worker of that generation still has the host: no newer one came, and nobody gave it up."""
+    """Whether the generation is current: no newer worker, and not declared lost."""
     found = connection.execute(_GENERATION, {"host": host}).scalar()
     return bool(found == generation)
 
 
 def lock(connection: Connection, host: HostId) -> bool:
-    """Let nobody else place there, drain it or lose it before ours has ended.
+    """Lock the host against placement, draining and loss until the unit ends.
 
-    False: not needed, since SQLite has one writer. True: what was read before may have changed meanwhile.
+    False: not needed, since SQLite has one writer. True: values read before may have changed.
     """
     if connection.dialect.name == "sqlite":
         return False
@@ -172,7 +172,7 @@ def insert(connection: Connection, host: HostId, name: str, now: float, offer: M
 
 
 def record_heartbeat(connection: Connection, host: HostId, generation: int) -> bool:
-    """Count one heartbeat. False: a newer worker has taken the host over, or it was given up."""
+    """Record a heartbeat. False: a newer worker has the host, or it was declared lost."""
     changed = connection.execute(
         update(hosts)
         .where(hosts.c.id == host, hosts.c.generation == generation)
@@ -182,7 +182,7 @@ def record_heartbeat(connection: Connection, host: HostId, generation: int) -> b
 
 
 def mark_stopped(connection: Connection, host: HostId, generation: int, now: float) -> bool:
-    """Note that its worker was stopped in order. False: it is not that worker's any more."""
+    """Record an orderly stop. False: the host is no longer that worker's."""
     changed = connection.execute(
         update(hosts).where(hosts.c.id == host, hosts.c.generation == generation).values(left_at=now)
     )
@@ -198,9 +198,9 @@ def set_state(connection: Connection, host: HostId, before: HostState, after: Ho
 
 
 def mark_lost(connection: Connection, host: HostId, *, generation: int, heartbeat: int | None = None) -> int | None:
-    """Give the host up, if it is still that generation's and, where given, its worker has not beaten since.
+    """Declare the host lost if generation and, if given, heartbeat are unchanged.
 
-    Returns the generation that it has from then on: higher than its worker's, which can write nothing any more.
+    Returns the new generation. It fences the old worker, which can write nothing any more.
     """
     query = update(hosts).where(
         hosts.c.id == host, hosts.c.generation == generation, hosts.c.state != HostState.LOST.value
@@ -213,7 +213,7 @@ def mark_lost(connection: Connection, host: HostId, *, generation: int, heartbea
 
 
 def is_lost(connection: Connection, host: HostId) -> bool:
-    """Whether it is given up; under its lock it stays so until the unit ends."""
+    """Whether it is lost. Locks the row until the unit ends."""
     lock(connection, host)
     state = connection.execute(select(hosts.c.state).where(hosts.c.id == host)).scalar()
     return bool(state == HostState.LOST.value)

@@ -1,4 +1,4 @@
-"""The series of what has ended: how many calls, and how long they took. Pure."""
+"""Metrics of completed calls: counts and durations. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ INITIAL_CODES = (
     lost_calls.WORKER_LOST,
     *(kind.upper() for kind in ExitKind if kind is not ExitKind.EXITED),
 )
-"""Codes that stand on the page before any call had them: of a series that begins with its first event, no rate is known."""
+"""Codes exported from the start with 0: a series that begins with its first event has no rate."""
 APPROVAL_OUTCOMES = ("approved", "rejected", "expired")
 LabelValues = tuple[str, ...]
 """Values of labels."""
 
 
 def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[HostId, str]) -> Iterator[Metric]:
-    """Counters and histograms of all that was tallied; `hosts`: their names."""
+    """Counters and histograms from stored buckets; `hosts`: names by id."""
     here = [tally._replace(host=hosts[HostId(tally.host)]) for tally in tallies if HostId(tally.host) in hosts]
     names = list(hosts.values())
     codes = Counter(dict.fromkeys(INITIAL_CODES, 0))
@@ -78,7 +78,7 @@ def _in_series(tallies: Iterable[HistogramBucket], series: Series) -> list[Histo
 def _group_by(
     tallies: Iterable[HistogramBucket], key: Callable[[HistogramBucket], LabelValues], expected: Iterable[LabelValues]
 ) -> dict[LabelValues, list[HistogramBucket]]:
-    """`expected`: keys that stand there in any case."""
+    """`expected`: keys to include even without buckets."""
     found: dict[LabelValues, list[HistogramBucket]] = {wanted: [] for wanted in expected}
     for tally in tallies:
         found.setdefault(key(tally), []).append(tally)
@@ -91,7 +91,7 @@ def _histogram(
     family = HistogramMetricFamily(name, what, labels=labels)
     bounds = BOUNDS_MS[series]
     for key, tallies in found.items():
-        # A bucket of a version that had other bounds counts from the next bound above it on.
+        # A bucket from a version with other bounds counts toward the next higher bound.
         calls = [
             sum(tally.calls for tally in tallies if low < tally.upto_ms <= high)
             for low, high in zip((0, *bounds), bounds, strict=False)

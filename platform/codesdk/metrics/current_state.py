@@ -1,4 +1,4 @@
-"""The series of what stands now, by name: what each counts, and of what. Pure."""
+"""Metrics of the current state. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Sample = tuple[Sequence[str], float]
 
 
 def build_metrics(version: str) -> Iterator[Metric]:
-    """Which version answers."""
+    """The running version."""
     yield gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
 
 
 def refusal_metrics(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
-    """Calls that did not run."""
+    """Calls that were refused."""
     yield counter(
         "codesdk_calls_refused",
         "Tool calls that did not run, by the code that their callers were told.",
@@ -33,7 +33,7 @@ def refusal_metrics(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
 
 
 def open_call_metrics(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
-    """What has not ended, by the host's name."""
+    """Open calls by host name."""
     yield gauge(
         "codesdk_calls",
         "Tool calls that have not ended: waiting for a person, held behind another of their session, queued, running.",
@@ -66,7 +66,7 @@ def open_call_metrics(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
 
 
 def host_metrics(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
-    """Each host and its worker, by name."""
+    """Hosts and their workers."""
     found = list(hosts)
     yield gauge(
         "codesdk_host_up",
@@ -120,7 +120,7 @@ def host_metrics(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
 
 
 def sandbox_metrics(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iterator[Metric]:
-    """What each host has, the pool and copies included."""
+    """Sandboxes by host, including pooled and throw-away ones."""
     yield gauge(
         "codesdk_sandboxes",
         "Sandboxes that are not gone, by state.",
@@ -130,7 +130,7 @@ def sandbox_metrics(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iter
 
 
 def installation_metrics(found: InstallationTotals) -> Iterator[Metric]:
-    """What belongs to no host."""
+    """Totals of the installation."""
     one = (
         ("codesdk_sessions_open", "Open sessions.", found.sessions),
         ("codesdk_approvals_open", "Questions that wait for a person.", found.approvals.number),
@@ -156,12 +156,12 @@ def installation_metrics(found: InstallationTotals) -> Iterator[Metric]:
 
 
 def gauge(name: str, what: str, labels: Sequence[str], rows: Iterable[Sample]) -> Metric:
-    """A figure that goes up and down."""
+    """Create a gauge."""
     return _add_samples(GaugeMetricFamily(name, what, labels=labels), rows)
 
 
 def counter(name: str, what: str, labels: Sequence[str], rows: Iterable[Sample]) -> Metric:
-    """Its name on the page ends in `_total`."""
+    """Create a counter. The library appends `_total` to its name."""
     return _add_samples(CounterMetricFamily(name, what, labels=labels), rows)
 
 

@@ -1,4 +1,4 @@
-"""The page that a Prometheus server reads: what stands in the database now, and how the answering process does."""
+"""The Prometheus metrics page: current state from the database, and metrics of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
 class MetricsExporter:
-    """Read anew at each scrape. Safe to use from any thread."""
+    """Reads the database at each scrape. Thread-safe."""
 
     def __init__(self, database: Database, refusals: DenialCounts) -> None:
         self._database = database
@@ -29,10 +29,10 @@ class MetricsExporter:
         self._version = version("codesdk")
 
     def page(self, caller: Principal) -> bytes:
-        """All figures in Prometheus' text format, version 0.0.4.
+        """All metrics in Prometheus' text format, version 0.0.4.
 
         Raises:
-            Forbidden: the caller's reach is a tenant's, or its role sees none of this.
+            Forbidden: the caller's reach is one tenant, or its role may not read metrics.
             StorageUnavailable: the database does not answer.
         """
         target = Target(tenant_id=caller.tenant_id)
@@ -56,11 +56,11 @@ class MetricsExporter:
 
 
 class _StaticCollector:
-    """What was read, as the library takes it."""
+    """Adapter for `generate_latest`."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> list[Metric]:
-        """All of it."""
+        """The metrics."""
         return self._metrics

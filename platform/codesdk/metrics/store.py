@@ -1,7 +1,7 @@
-"""The statements behind the figures: each reads an index's part of what is open now, never the whole of a table.
+"""SQL for metrics. Each statement reads only open rows through an index, never a whole table.
 
-What has ended is the most of every table, and grows. So each statement begins with the few rows of hosts, tenants or
-endpoints and goes from each to its open ones, by subqueries that no planner turns into a scan.
+Most rows of every table have ended, and their number grows. So each statement starts from the few hosts, tenants or
+endpoints and counts the open rows of each in a correlated subquery, which no planner turns into a scan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIVE_STATES = tuple(state for state in SandboxState if state is not SandboxState
 
 
 class Backlog(NamedTuple):
-    """What is open, and for how many seconds the oldest of it is; 0 where there is none."""
+    """Open items and the age of the oldest in seconds; 0 if there are none."""
 
     number: int
     oldest_s: float
@@ -41,16 +41,16 @@ class HostCalls(NamedTuple):
     """The calls of one host that have not ended."""
 
     waiting: int
-    """For a person, or for a look at their files before one is asked."""
+    """For an approval, or for the fingerprints taken before it is requested."""
     held: Backlog
     """Queued behind another call of their session."""
     queued: Backlog
-    """Nothing but room keeps them from starting."""
+    """Waiting only for capacity."""
     running: Backlog
 
 
 class InstallationTotals(NamedTuple):
-    """What belongs to no host."""
+    """Totals of the installation."""
 
     sessions: int
     approvals: Backlog
@@ -59,7 +59,7 @@ class InstallationTotals(NamedTuple):
 
 
 _CALLS = (tool_calls.c.host_id == bindparam("host")) & (tool_calls.c.state == bindparam("state"))
-# Both in ix_tool_calls_next, which has all that is asked for.
+# Both are answered from ix_tool_calls_next alone.
 _WAITING = select(func.count()).select_from(tool_calls).where(_CALLS)
 _QUEUED = select(
     func.count().label("calls"),
@@ -67,7 +67,7 @@ _QUEUED = select(
     (database_now() - func.min(case((tool_calls.c.held, tool_calls.c.queued_at)))).label("held_s"),
     (database_now() - func.min(case((~tool_calls.c.held, tool_calls.c.queued_at)))).label("queued_s"),
 ).where(_CALLS)
-# Of the rows themselves: there are never more than a host runs at once.
+# Reads the rows: there are never more than a host runs at once.
 _RUNNING = select(func.count(), (database_now() - func.min(tool_calls.c.started_at))).where(_CALLS)
 _SANDBOXES = (
     select(sandboxes.c.state, func.count().label("sandboxes"))
@@ -122,7 +122,7 @@ _ENDPOINTS = _summed(_OF_ENDPOINTS, "deliveries")
 
 
 def calls_of(connection: Connection, host: HostId) -> HostCalls:
-    """What waits and runs there."""
+    """Open calls of a host."""
 
     def ask(query: Select[*tuple[Any, ...]], state: CallState) -> Any:
         return connection.execute(query, {"host": host, "state": state.value}).one()
@@ -137,13 +137,13 @@ def calls_of(connection: Connection, host: HostId) -> HostCalls:
 
 
 def sandboxes_of(connection: Connection, host: HostId) -> dict[SandboxState, int]:
-    """How many there are in each state that is not gone."""
+    """Sandboxes of a host by state, without those gone."""
     found = {row.state: row.sandboxes for row in connection.execute(_SANDBOXES, {"host": host})}
     return {state: int(found.get(state.value, 0)) for state in LIVE_STATES}
 
 
 def installation(connection: Connection) -> InstallationTotals:
-    """What is open in all tenants together."""
+    """Open items of all tenants."""
     of_tenants, of_endpoints = connection.execute(_TENANTS).one(), connection.execute(_ENDPOINTS).one()
     return InstallationTotals(
         sessions=int(of_tenants.sessions),
