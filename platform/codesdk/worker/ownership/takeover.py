@@ -18,7 +18,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.hosts import store
 from codesdk.hosts.store import HostLease
 from codesdk.provision.system.process_identity import ProcessIdentity, mark, pid_namespace
