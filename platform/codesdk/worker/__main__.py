@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.errors import ExitCode, Fault
 from codesdk.provision.engines.docker_engine import Engine as FoundEngine
@@ -96,7 +96,7 @@ def serve(
     """
     shutdown = Shutdown(within_s=SHUTDOWN_S)
     with shutdown.listening(), ExitStack() as opened:
-        services = open_services(settings)
+        services = Services(settings)
         opened.callback(services.close)
         environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
         sandboxes = open_sandboxes(

@@ -135,7 +135,7 @@ def test_a_backup_that_is_killed_leaves_nothing_under_its_name(stage, tmp_path):
         "import os, sys; from pathlib import Path; from codesdk.archive import backup, manifest\n"
         "from codesdk.bootstrap.maintenance import open_maintenance_services; from codesdk.settings import Settings\n"
         "manifest.write = lambda *_: os.kill(os.getpid(), 9)\n"
-        "with open_maintenance_services(Settings(data_dir=Path(sys.argv[1]))) as record: backup.back_up(record, Path(sys.argv[2]))\n"
+        "with open_maintenance_services(Settings(data_dir=Path(sys.argv[1]))) as record: backup.create_backup(record, Path(sys.argv[2]))\n"
     )
     target = tmp_path / "killed"
     done = subprocess.run([sys.executable, "-c", program, str(stage.root), str(target)], timeout=60, check=False)
