@@ -14,8 +14,7 @@ import pytest
 
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.domain.subjects import Subject
-from codesdk.policy import Call, NamedTool, load_bundle
-from codesdk.policy.evaluation import decision
+from codesdk.policy import Call, NamedTool, decide, load_bundle
 from codesdk.policy.shell.views import analyze_line
 from sandboxes import run
 from shell_lines import HARNESS, line
@@ -64,7 +63,7 @@ def test_no_command_that_bash_runs_escapes_the_view_that_asks_and_denies(bash, b
     for text, runs in zip(lines, answers, strict=True):
         ran = {argv[0] for argv in runs}
         views = analyze_line(text)
-        effect = decision(Call(name=EXEC.name, input={"command": text}), EXEC, SUBJECT, bundle).effect
+        effect = decide(Call(name=EXEC.name, input={"command": text}), EXEC, SUBJECT, bundle).effect
         effects[effect] += 1
         if not views.opaque and not ran <= {command.name for command in views.seen}:
             escaped.append((text, sorted(ran)))

@@ -9,8 +9,7 @@ import pytest
 
 from codesdk.domain.decisions import Classification, PermissionMode
 from codesdk.domain.subjects import Subject
-from codesdk.policy import Call, NamedTool, load_bundle
-from codesdk.policy.evaluation import decision
+from codesdk.policy import Call, NamedTool, decide, load_bundle
 
 REPOSITORY = Path(__file__).parents[3]
 TOOLS = tuple(sorted(path.stem for path in (REPOSITORY / "tool-registry").glob("*.yaml")))
@@ -30,7 +29,7 @@ def cases(name):
 
 
 def decide_line(bundle, line, mode=PermissionMode.AUTO):
-    return decision(Call(name="workspace.exec", input={"command": line}), EXEC, subject(mode), bundle)
+    return decide(Call(name="workspace.exec", input={"command": line}), EXEC, subject(mode), bundle)
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
-from codesdk.policy import ActiveBundles, Call, PolicyInvalid
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
 from codesdk.policy.bundles.layers import make_session_layer
-from codesdk.policy.evaluation import decision
 from codesdk.policy.rollout.active_bundles import DirectoryLayer
 from codesdk.policy.rollout.version_models import SHARED
 
@@ -39,7 +38,7 @@ def active(tmp_path):
 
 def effect(active, tenant="ten_1"):
     who = subject().model_copy(update={"tenant_id": tenant})
-    return decision(
+    return decide(
         Call(name="workspace.write", input={"path": "a", "content": ""}), WRITE, who, active.of(tenant)
     ).effect
 
@@ -195,23 +194,23 @@ def test_a_sessions_rules_count_on_top_of_its_tenants_and_only_there(active, tmp
     own = make_session_layer("version: 1\nrules: [{id: s, effect: ask, tool: workspace.write}]\n", TOOLS)
     active.set_session_rules(Known(h=own))
     call = Call(name="workspace.write", input={"path": "a", "content": ""})
-    assert decision(call, WRITE, subject(), active.of("ten_1", "h")).effect is ASK
-    assert decision(call, WRITE, subject(), active.of("ten_1")).effect is ALLOW
+    assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is ASK
+    assert decide(call, WRITE, subject(), active.of("ten_1")).effect is ALLOW
     write(tmp_path / "tenants" / "ten_1", DENY)
     active.look()
-    assert decision(call, WRITE, subject(), active.of("ten_1", "h")).effect is DENY
-    assert decision(call, WRITE, subject(), active.of("ten_2", "h")).effect is ASK
+    assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is DENY
+    assert decide(call, WRITE, subject(), active.of("ten_2", "h")).effect is ASK
 
 
 def test_a_session_whose_rules_are_not_known_is_denied_everything(active):
-    assert decision(Call(name="workspace.write", input={}), WRITE, subject(), active.of("ten_1", "h")).effect is DENY
+    assert decide(Call(name="workspace.write", input={}), WRITE, subject(), active.of("ten_1", "h")).effect is DENY
 
 
 def test_a_changed_shared_bundle_lets_nothing_through_for_a_tenant_whose_own_rules_cannot_be_read(active, tmp_path):
     write(tmp_path / "tenants" / "ten_1", DENY, text="version: 1\nruls: []\n")
     active.look()
     candidate = active.with_layer(SHARED, active.shared.bundle, "ten_1", None)
-    assert decision(Call(name="workspace.write", input={}), WRITE, subject(), candidate).effect is DENY
+    assert decide(Call(name="workspace.write", input={}), WRITE, subject(), candidate).effect is DENY
     assert effect(active) is DENY
 
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
-from codesdk.policy import Call, PolicyInvalid, Reachability, may_ever_allow
-from codesdk.policy.evaluation import decision
+from codesdk.policy import Call, PolicyInvalid, Reachability, decide, may_ever_allow
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.schema.conditions import Condition
 
@@ -23,7 +22,7 @@ def bundle_of(write_bundle, effect, when, **more):
 
 
 def effect(bundle, arguments, who=None):
-    return decision(Call(name="workspace.write", input=arguments), WRITE, who or subject(), bundle).effect
+    return decide(Call(name="workspace.write", input=arguments), WRITE, who or subject(), bundle).effect
 
 
 @pytest.mark.parametrize(

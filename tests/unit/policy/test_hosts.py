@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import Call, NamedTool, PolicyInvalid
-from codesdk.policy.evaluation import decision
+from codesdk.policy import Call, NamedTool, PolicyInvalid, decide
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.schema.host_patterns import host_of
 
@@ -92,7 +91,7 @@ rules:
     ],
 )
 def test_a_rule_about_hosts_decides_by_the_host(fetching, url, effect):
-    assert decision(Call(name="http.fetch", input={"url": url}), FETCH, subject(), fetching).effect is effect
+    assert decide(Call(name="http.fetch", input={"url": url}), FETCH, subject(), fetching).effect is effect
 
 
 @given(st.text())
@@ -108,7 +107,7 @@ def test_patterns_are_compared_in_their_one_spelling_and_wrong_ones_are_refused_
         'default: ask\nrules: [{id: a, effect: deny, args: {/url: {host: ["*.ZONE", "BÜCHER.example."]}}}]\n'
     )
     for url in ("https://x.zone/", "https://xn--bcher-kva.example/", "https://bücher.example"):
-        assert decision(Call(name="http.fetch", input={"url": url}), FETCH, subject(), bundle).effect is Effect.DENY
+        assert decide(Call(name="http.fetch", input={"url": url}), FETCH, subject(), bundle).effect is Effect.DENY
     for wrong in ("a.example:443", "https://a.example", "1.2.3.4.", "*.*.example", "0x7f.1"):
         with pytest.raises(PolicyInvalid, match="host"):
             write_bundle(f"rules: [{{id: a, effect: deny, args: {{/url: {{host: '{wrong}'}}}}}}]\n")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Classification
-from codesdk.policy import Call, NamedTool, explain, load_bundle
-from codesdk.policy.evaluation import decision
+from codesdk.policy import Call, NamedTool, decide, explain, load_bundle
 
 from .conftest import TOOLS, subject
 
@@ -63,7 +62,7 @@ def test_a_decision_is_that_of_all_rules_tried_one_by_one(tmp_path_factory, rule
     (directory / "policy.yaml").write_text(json.dumps(text))
     bundle = load_bundle(directory, TOOLS)
     call, who = Call(name=EXEC.name, input=given_input), subject(roles=tuple(roles))
-    indexed, whole = decision(call, EXEC, who, bundle), explain(call, EXEC, who, bundle)
+    indexed, whole = decide(call, EXEC, who, bundle), explain(call, EXEC, who, bundle)
     assert indexed.model_copy(update={"trace": ()}) == whole.model_copy(update={"trace": ()})
     assert [entry for entry in whole.trace if entry.matched or entry.error] == [
         entry for entry in indexed.trace if entry.matched or entry.error

@@ -8,8 +8,7 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
-from codesdk.policy import ActiveBundles, Call, PolicyInvalid
-from codesdk.policy.evaluation import decision
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
 from codesdk.policy.rollout import store
 from codesdk.policy.rollout.store import ACTIVE, PinKey
 from codesdk.policy.rollout.version_models import (
@@ -67,7 +66,7 @@ class Office:
 
     def effect(self, tenant="ten_1"):
         self.active.look()
-        return decision(CALL, WRITE, subject(), self.active.of(tenant)).effect
+        return decide(CALL, WRITE, subject(), self.active.of(tenant)).effect
 
     def promote(self, wanted, layer=SHARED):
         return self.versions.promote(layer, wanted, KNOWN, "prn_boss", "why")[0]
@@ -230,7 +229,7 @@ def test_commands_judge_by_what_the_installation_decides_by(office):
     office.active.look()
     found = RecordedBundles(office.stage.database, TOOLS)
     of = found.beneath(found.shared)
-    effects = [decision(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
+    effects = [decide(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
     assert effects == [DENY, ASK, ASK]
 
 
@@ -301,7 +300,7 @@ def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_befor
     slow.tell.set()
     early.join(10)
     late.join(10)
-    assert decision(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY
+    assert decide(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY
 
 
 def test_a_version_that_was_promoted_twice_is_still_taken_back(office):
