@@ -128,7 +128,7 @@ class SourceStage:
         listing = self.listing()
         chosen = tuple(pin_tool(tool) for tool in listing.tools if not names or tool.name in names)
         (self.tools / "fx.pins.json").write_text(pins_text(Pins(source="fx", server=listing.server, tools=chosen)))
-        self.registry.look()
+        self.registry.refresh()
 
     def asked(
         self, name: str, session: str = "", tenant: str = "", timeout_s: float = 30.0, **given: Any
@@ -182,7 +182,7 @@ def source_stage(
     try:
         if pins:
             (made.tools / "fx.pins.json").write_text(pins)
-            made.registry.look()
+            made.registry.refresh()
         elif accept:
             made.accept()
         yield made

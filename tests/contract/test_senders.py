@@ -16,19 +16,18 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from codesdk.domain.network.addresses import public_or_listed
-from codesdk.webhooks import signing
 from codesdk.webhooks.delivery import Failure, Message
 from codesdk.webhooks.endpoint import InvalidEndpoint
 from codesdk.webhooks.fake import FakeSender
 from codesdk.webhooks.http_client import WebhookClient
-from codesdk.webhooks.http_senders import ChatSender, WebhookSender
+from codesdk.webhooks.http_senders import ChatSender, WebhookSender, new_secret
 from codesdk.webhooks.mail_sender import MailSender, MailServer
 from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMessage, SendResult
 from receivers import mail_server, receiving
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 HOSTILE = "rm -rf /\x1b[2J<script>alert(1)</script> \u202egpj.exe <!channel> &amp;"
-KEY = signing.new_secret()
+KEY = new_secret()
 PARCEL = OutgoingMessage(
     id="msg_00000000000000000000000001",
     target="",
@@ -174,7 +173,7 @@ def test_nobody_there_is_a_value(kind):
 
 
 def test_a_webhook_verifies_with_the_official_library_by_either_key():
-    old, new = signing.new_secret(), signing.new_secret()
+    old, new = new_secret(), new_secret()
     with _posted(WebhookSender) as case:
         case.send(keys=(new, old), at=datetime.now(UTC))
         (got,) = case.arrived
@@ -184,7 +183,7 @@ def test_a_webhook_verifies_with_the_official_library_by_either_key():
         assert told["data"]["answer"]["token"] == "csdk_tkt_x"
         assert told["data"]["approval"]["input"] == {"command": HOSTILE}
     assert got.headers["webhook-id"] == PARCEL.id
-    for wrong in (signing.new_secret(),):
+    for wrong in (new_secret(),):
         with pytest.raises(WebhookVerificationError):
             Webhook(wrong).verify(got.body, got.headers)
     with pytest.raises(WebhookVerificationError):

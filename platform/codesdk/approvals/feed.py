@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from codesdk.approvals import feed_store, store
+from codesdk.approvals import store
 from codesdk.approvals.approval import Approval
-from codesdk.approvals.feed_store import ApprovalRef, FeedPosition
+from codesdk.approvals.store import ApprovalRef, FeedPosition
 from codesdk.domain.ids import PrincipalId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.storage.database import Database
@@ -52,7 +52,7 @@ class FeedEntry(FrozenModel):
 
 def publish(unit: Unit, about: ApprovalRef, kind: FeedKind, by: PrincipalId | None = None) -> None:
     """Note it, with the unit that does it. `by`: who voted."""
-    unit.at_end(f"news:{about.tenant}", lambda connection: feed_store.add(connection, about, kind.value, by))
+    unit.at_end(f"news:{about.tenant}", lambda connection: store.add_feed_entry(connection, about, kind.value, by))
 
 
 class ApprovalFeed:
@@ -64,18 +64,18 @@ class ApprovalFeed:
     def place(self, tenant: TenantId) -> FeedPosition:
         """Where the tenant's stands: a reader that begins there misses nothing of what comes."""
         with self._database.read() as connection:
-            return feed_store.place(connection, tenant)
+            return store.feed_position(connection, tenant)
 
     def latest_numbers(self, tenants: Collection[TenantId]) -> dict[TenantId, int]:
         """The newest number of each, in one look."""
         with self._database.read() as connection:
-            return feed_store.latest_numbers(connection, tenants)
+            return store.latest_numbers(connection, tenants)
 
     def page(self, tenant: TenantId, after: int, limit: int = PAGE_SIZE) -> list[FeedEntry]:
         """What comes after that number, in order; what was of sessions that were removed since is not there."""
         with self._database.read() as connection:
-            items = feed_store.page(connection, tenant, after, limit)
-            there = {each.id: each for each in store.each(connection, [item.approval for item in items])}
+            items = store.feed_page(connection, tenant, after, limit)
+            there = {each.id: each for each in store.find_all(connection, [item.approval for item in items])}
         return [
             FeedEntry(
                 number=item.number, kind=FeedKind(item.kind), at=item.at, by=item.by, approval=there[item.approval]

@@ -55,7 +55,7 @@ class GrantService:
         self._database = database
         self._ids = ids
 
-    def give(
+    def issue(
         self, unit: Unit, wish: GrantRequest, asked: GrantContext, approval: Approval, *, by: PrincipalId, reason: str
     ) -> Grant:
         """A new grant, in the transaction of the vote that gives it.

@@ -17,8 +17,8 @@ from codesdk.approvals.approval import (
     describe_approvers,
 )
 from codesdk.approvals.feed import ApprovalFeed, FeedKind, publish
-from codesdk.approvals.feed_store import ApprovalRef
 from codesdk.approvals.grant_service import GrantService
+from codesdk.approvals.store import ApprovalRef
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, IdKind, Ids, PrincipalId, TenantId, ToolCallId
@@ -96,7 +96,7 @@ class ApprovalService:
         """
         if store.find(unit.connection, approval, tenant) is None:
             raise ApprovalUnknown(f"There is no approval {approval}.")
-        store.hold(unit.connection, approval)
+        store.lock(unit.connection, approval)
         counted = store.add_vote(unit.connection, approval, digest, verdict, by=by, comment=comment)
         if counted:
             store.decide(unit.connection, approval, verdict, by=by, comment=comment)
@@ -126,7 +126,7 @@ class ApprovalService:
         """The newest approval of this attempt."""
         return store.of_call(unit.connection, identity.tool_call_id, identity.attempt)
 
-    def asked(self, call: ToolCallId, attempt: int) -> Approval | None:
+    def latest_of_call(self, call: ToolCallId, attempt: int) -> Approval | None:
         """The newest approval of this attempt, for a reader."""
         with self._database.read() as connection:
             return store.of_call(connection, call, attempt)
@@ -136,14 +136,14 @@ class ApprovalService:
         with self._database.read() as connection:
             return store.overdue(connection, limit)
 
-    def due(self, limit: int = 100) -> list[DueEscalation]:
+    def due_escalations(self, limit: int = 100) -> list[DueEscalation]:
         """What has escalated without anybody having been told, for the sweep that tells it."""
         with self._database.read() as connection:
-            return store.due(connection, limit)
+            return store.due_escalations(connection, limit)
 
-    def escalated(self, unit: Unit, approval: ApprovalId, number: int) -> bool:
+    def mark_escalated(self, unit: Unit, approval: ApprovalId, number: int) -> bool:
         """Note that it was told. False: it was before, or the approval is not pending any more."""
-        told = store.escalated(unit.connection, approval, number)
+        told = store.mark_escalated(unit.connection, approval, number)
         if told:
             publish(unit, store.about(unit.connection, approval), FeedKind.ESCALATED)
         return told

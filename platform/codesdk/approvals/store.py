@@ -1,21 +1,187 @@
-"""The approvals' statements. Each decision is one conditional write."""
+"""SQL for approvals, their votes and their feed. Each decision is one conditional write, on the database's clock."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, update
+from sqlalchemy import (
+    Alias,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    String,
+    Table,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
 from sqlalchemy import insert as insert_into
 
-from codesdk.approvals import vote_queries
 from codesdk.approvals.approval import Approval, ApprovalState, DemandProgress, DueEscalation, Verdict, Vote
-from codesdk.approvals.feed_store import ApprovalRef
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import approval_demands, approval_votes, approvals, principals, tenants
+from codesdk.storage.schema import (
+    approval_demands,
+    approval_feeds,
+    approval_news,
+    approval_votes,
+    approvals,
+    group_members,
+    principals,
+    sessions,
+    tenants,
+)
+from codesdk.tenancy.access import PERMISSIONS, Action
+
+FIRST_EPOCH = "0"
+"""Of a feed that was never restored from a backup; a copy gets one of its own (`archive.store.renew_epochs`)."""
+_NEXT_NUMBER = text(
+    "INSERT INTO approval_feeds (tenant_id, epoch, last) VALUES (:tenant, :epoch, 1)"
+    " ON CONFLICT (tenant_id) DO UPDATE SET last = approval_feeds.last + 1 RETURNING last"
+)
+_FEED_PAGE = (
+    select(approval_news)
+    .where(
+        approval_news.c.tenant_id == bindparam("tenant", type_=String),
+        approval_news.c.number > bindparam("after", type_=BigInteger),
+    )
+    .order_by(approval_news.c.number)
+    .limit(bindparam("most"))
+)
+
+
+class ApprovalRef(NamedTuple):
+    """Which approval, and whose."""
+
+    approval: ApprovalId
+    tenant: TenantId
+    session: SessionId
+
+
+class FeedRow(NamedTuple):
+    """What is kept of one piece of news."""
+
+    number: int
+    approval: ApprovalId
+    kind: str
+    by: PrincipalId | None
+    at: float
+
+
+class FeedPosition(NamedTuple):
+    """Where a tenant's feed stands."""
+
+    epoch: str
+    last: int
+
+
+# -- who may vote, and when an approval is decided ---------------------------------------------------------------------
+
+_IS_OPEN = (approvals.c.state == ApprovalState.PENDING.value) & (approvals.c.expires_at > database_now())
+"""It can still be answered."""
+
+_PERSON = "person"
+
+
+def _is_eligible(voter: Table | Alias) -> ColumnElement[bool]:
+    """`voter`, a row of principals, may answer the row of approvals beside it as things are now."""
+    wanted = approval_demands.alias("wanted")
+    ours = wanted.c.approval_id == approvals.c.id
+    return and_(
+        _is_active_approver(voter),
+        voter.c.tenant_id == approvals.c.tenant_id,
+        _is_independent(voter),
+        or_(not_(exists().where(ours)), exists().where(ours, _satisfies(voter, wanted))),
+    )
+
+
+def _demands_met() -> ColumnElement[bool]:
+    """No demand of the row of approvals is short of votes."""
+    wanted = approval_demands.alias("short")
+    return not_(exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > _count_approvals(wanted)))
+
+
+def _quorum_reachable() -> ColumnElement[bool]:
+    """There are as many as the row of approvals takes, now or once it has escalated."""
+    wanted, voter = approval_demands.alias("wanted"), principals.alias("anybody")
+    may = and_(_is_active_approver(voter), voter.c.tenant_id == approvals.c.tenant_id, _is_independent(voter))
+    there = (
+        select(func.count())
+        .select_from(voter)
+        .where(may, _satisfies(voter, wanted, ever=True))
+        .correlate(wanted, approvals)
+        .scalar_subquery()
+    )
+    short = exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > there)
+    return and_(exists().where(may), not_(short))
+
+
+def _count_approvals(demand: FromClause) -> ColumnElement[int]:
+    """How many have said yes to `demand`, a row of approval_demands, and still may.
+
+    Whoever was taken out of a group or disabled since their vote does not count.
+    """
+    voter = principals.alias("counted")
+    return (
+        select(func.count())
+        .select_from(approval_votes.join(voter, voter.c.id == approval_votes.c.principal_id))
+        .where(
+            approval_votes.c.approval_id == demand.c.approval_id,
+            approval_votes.c.verdict == Verdict.APPROVE.value,
+            _is_active_approver(voter),
+            _satisfies(voter, demand),
+        )
+        .correlate(demand)
+        .scalar_subquery()
+    )
+
+
+def _is_active_approver(voter: FromClause) -> ColumnElement[bool]:
+    roles = sorted(PERMISSIONS[Action.APPROVALS_DECIDE].roles)
+    return and_(voter.c.disabled_at.is_(None), or_(*(voter.c.roles.like(f'%"{role.value}"%') for role in roles)))
+
+
+def _is_independent(voter: FromClause) -> ColumnElement[bool]:
+    requester = (
+        select(sessions.c.principal_id)
+        .where(sessions.c.id == approvals.c.session_id)
+        .correlate(approvals)
+        .scalar_subquery()
+    )
+    return or_(not_(approvals.c.not_requester), and_(voter.c.kind == _PERSON, voter.c.id != requester))
+
+
+def _satisfies(voter: FromClause, demand: FromClause, *, ever: bool = False) -> ColumnElement[bool]:
+    def member(name: ColumnElement[str]) -> ColumnElement[bool]:
+        of = group_members.alias()
+        ours = and_(of.c.tenant_id == voter.c.tenant_id, of.c.name == name, of.c.principal_id == voter.c.id)
+        return exists().where(ours).correlate(voter, demand)  # both may stand further out than the next statement
+
+    return and_(
+        or_(demand.c.quorum == 1, voter.c.kind == _PERSON),
+        or_(
+            demand.c.group_name.is_(None),
+            member(demand.c.group_name),
+            and_(true() if ever else demand.c.escalate_at <= database_now(), member(demand.c.escalate_to)),
+        ),
+    )
+
+
+# -- approvals ---------------------------------------------------------------------------------------------------------
 
 # The state as of now: nobody has to sweep for an expiry to hold. Statements are built once (see toolcalls.store).
 _STATE = case(
@@ -34,7 +200,7 @@ _INSERT = insert_into(approvals).values(
     state="pending", created_at=database_now(), expires_at=database_now() + bindparam("timeout_s")
 )
 _DEMANDS = (
-    select(approval_demands, vote_queries.approved(approval_demands).label("approved"))
+    select(approval_demands, _count_approvals(approval_demands).label("approved"))
     .where(approval_demands.c.approval_id.in_(bindparam("asked", expanding=True)))
     .order_by(approval_demands.c.approval_id, approval_demands.c.number)
 )
@@ -45,8 +211,8 @@ _VOTES = (
     .order_by(approval_votes.c.voted_at, approval_votes.c.principal_id)
 )
 _IS_THEIRS = (
-    vote_queries.IS_OPEN,
-    vote_queries.is_eligible(principals),
+    _IS_OPEN,
+    _is_eligible(principals),
     ~select(approval_votes.c.principal_id)
     .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
     .exists(),
@@ -76,12 +242,12 @@ _ADD_VOTE = (
 )  # of an INSERT it is -1 on PostgreSQL otherwise
 _DECIDE = (
     update(approvals)
-    .where(approvals.c.id == bindparam("approval"), vote_queries.IS_OPEN)
+    .where(approvals.c.id == bindparam("approval"), _IS_OPEN)
     .values(
         state=bindparam("after"), decided_at=database_now(), decided_by=bindparam("by"), comment=bindparam("comment")
     )
 )
-_DECIDE_IF_MET = _DECIDE.where(vote_queries.demands_met())
+_DECIDE_IF_MET = _DECIDE.where(_demands_met())
 
 
 def insert(
@@ -138,14 +304,14 @@ def find(connection: Connection, approval: str, tenant: str | None = None) -> Ap
     return next(iter(_read(connection, connection.execute(query, {"approval": approval}).all())), None)
 
 
-def each(connection: Connection, wanted: Sequence[ApprovalId]) -> list[Approval]:
+def find_all(connection: Connection, wanted: Sequence[ApprovalId]) -> list[Approval]:
     """Those that are there, in no order."""
     if not wanted:
         return []
     return _read(connection, connection.execute(_APPROVALS.where(approvals.c.id.in_(set(wanted)))).all())
 
 
-def hold(connection: Connection, approval: str) -> None:
+def lock(connection: Connection, approval: str) -> None:
     """Let nobody else vote on it until the commit: two votes at once must see each other to make a quorum."""
     connection.execute(_LOCK, {"approval": approval})
 
@@ -195,7 +361,7 @@ def overdue(connection: Connection, limit: int) -> list[Approval]:
 
 def can_be_met(connection: Connection, approval: str) -> bool:
     """Whether there are as many as it takes."""
-    query = select(approvals.c.id).where(approvals.c.id == approval, vote_queries.can_be_met())
+    query = select(approvals.c.id).where(approvals.c.id == approval, _quorum_reachable())
     return connection.execute(query).first() is not None
 
 
@@ -205,12 +371,12 @@ def remove(connection: Connection, approval: str) -> None:
     connection.execute(delete(approvals).where(approvals.c.id == approval))
 
 
-def due(connection: Connection, limit: int) -> list[DueEscalation]:
+def due_escalations(connection: Connection, limit: int) -> list[DueEscalation]:
     """Demands of pending approvals whose time to escalate has come and was not told."""
     query = select(approval_demands).join(approvals, approvals.c.id == approval_demands.c.approval_id)
     rows = connection.execute(
         query.where(
-            vote_queries.IS_OPEN,
+            _IS_OPEN,
             approval_demands.c.escalated.is_(False),
             approval_demands.c.escalate_at <= database_now(),
         )
@@ -225,9 +391,9 @@ def due(connection: Connection, limit: int) -> list[DueEscalation]:
     ]
 
 
-def escalated(connection: Connection, approval: str, number: int) -> bool:
+def mark_escalated(connection: Connection, approval: str, number: int) -> bool:
     """Note once that it was told, while somebody can still answer."""
-    still = select(approvals.c.id).where(approvals.c.id == approval, vote_queries.IS_OPEN).exists()
+    still = select(approvals.c.id).where(approvals.c.id == approval, _IS_OPEN).exists()
     ours = (approval_demands.c.approval_id == approval) & (approval_demands.c.number == number)
     changed = connection.execute(
         update(approval_demands).where(ours, approval_demands.c.escalated.is_(False), still).values(escalated=True)
@@ -279,6 +445,49 @@ def about(connection: Connection, approval: ApprovalId) -> ApprovalRef:
     query = select(approvals.c.tenant_id, approvals.c.session_id).where(approvals.c.id == approval)
     row = connection.execute(query).one()
     return ApprovalRef(approval, TenantId(row.tenant_id), SessionId(row.session_id))
+
+
+# -- the feed ----------------------------------------------------------------------------------------------------------
+
+
+def add_feed_entry(connection: Connection, about: ApprovalRef, kind: str, by: str | None) -> None:
+    """The tenant's next one. Its counter's row is held until the commit: numbers come in the order of commits."""
+    number = connection.execute(_NEXT_NUMBER, {"tenant": about.tenant, "epoch": FIRST_EPOCH}).scalar_one()
+    connection.execute(
+        approval_news.insert().values(
+            tenant_id=about.tenant,
+            number=number,
+            approval_id=about.approval,
+            session_id=about.session,
+            kind=kind,
+            by=by,
+            at=database_now(),
+        )
+    )
+
+
+def feed_page(connection: Connection, tenant: TenantId, after: int, limit: int) -> list[FeedRow]:
+    """In order."""
+    asked = {"tenant": tenant, "after": after, "most": limit}
+    return [_feed_row(row) for row in connection.execute(_FEED_PAGE, asked)]
+
+
+def feed_position(connection: Connection, tenant: TenantId) -> FeedPosition:
+    """How far it is."""
+    query = select(approval_feeds.c.epoch, approval_feeds.c.last).where(approval_feeds.c.tenant_id == tenant)
+    row = connection.execute(query).one_or_none()
+    return FeedPosition(row.epoch, row.last) if row else FeedPosition(FIRST_EPOCH, 0)
+
+
+def latest_numbers(connection: Connection, tenants: Collection[TenantId]) -> dict[TenantId, int]:
+    """How far each of them is; without those that have none."""
+    query = select(approval_feeds.c.tenant_id, approval_feeds.c.last).where(approval_feeds.c.tenant_id.in_(tenants))
+    return {TenantId(row.tenant_id): row.last for row in connection.execute(query)}
+
+
+def _feed_row(row: Row[Any]) -> FeedRow:
+    by = PrincipalId(row.by) if row.by else None
+    return FeedRow(row.number, ApprovalId(row.approval_id), row.kind, by, row.at)
 
 
 def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:

@@ -7,7 +7,7 @@ from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid
 from codesdk.registry.lint import Finding, lint
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template, manifest_schema
 from codesdk.registry.prompts import InvalidPromptArgument, Prompt, read_prompts
-from codesdk.registry.registry import LoadedSource, LoadedTool, Registry, manifest_files, read_entry, read_manifest
+from codesdk.registry.registry import LoadedSource, LoadedTool, Registry, manifest_files, read_entry
 from codesdk.registry.source import Source, SourceManifest, source_schema
 from codesdk.registry.tenant_tools import tenant_registry
 from codesdk.registry.tool import Tool, make_tool
@@ -40,7 +40,6 @@ __all__ = [
     "manifest_files",
     "manifest_schema",
     "read_entry",
-    "read_manifest",
     "read_prompts",
     "source_schema",
     "tenant_registry",

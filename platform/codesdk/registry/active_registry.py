@@ -70,7 +70,7 @@ class ActiveRegistry:
         for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
             self._fingerprints[name] = _fingerprint(path)
             self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
-        self._watch = FilePoller("the tools' files", self.look, thread="codesdk-registry")
+        self._watch = FilePoller("the tools' files", self.refresh, thread="codesdk-registry")
 
     def of(self, tenant: str) -> Registry:
         """The tools of a tenant now."""
@@ -87,9 +87,9 @@ class ActiveRegistry:
     def set_withheld_lookup(self, withheld: WithheldLookup) -> None:
         """Ask this, at every look, which tools may not be called because their servers have changed them."""
         self._withheld = withheld
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Look at all files once. What cannot be used leaves the last good tools of its layer in force."""
         changed = self._refresh_shared()
         changed = self._refresh_withheld() or changed

@@ -197,18 +197,6 @@ def read_entry(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool 
     return _source(path, document) if is_source else _tool(path, document, profiles)
 
 
-def read_manifest(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool:
-    """One file of a tool.
-
-    Raises:
-        ManifestInvalid: with line and column of the first thing that is wrong; also where it is a source.
-    """
-    entry = read_entry(path, profiles)
-    if isinstance(entry, LoadedSource):
-        raise entry.invalid("kind", "This is a source of tools, and no tool.")
-    return entry
-
-
 def _source(path: Path, document: Document) -> LoadedSource:
     if document.data["kind"] != KIND:
         raise _invalid(path, document.place(("kind",)), f"`kind` can only be `{KIND}`; a tool has none.")

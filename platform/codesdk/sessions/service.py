@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from codesdk.approvals import grant_store
 from codesdk.approvals import store as approval_store
 from codesdk.approvals.feed import FeedKind, publish
-from codesdk.approvals.feed_store import ApprovalRef
+from codesdk.approvals.store import ApprovalRef
 from codesdk.artifacts import ArtifactService
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock, to_rfc3339

@@ -110,7 +110,7 @@ class Pipeline:
         )
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         if self._shadow is not None:
-            self._shadow.see(call, tool, subject, decision)
+            self._shadow.observe(call, tool, subject, decision)
         deferral = _deferral_of(call, tool, decision)
         input_ref = self._keep_large(call, subject, input_bytes)
         input_text = input_bytes.decode()
@@ -202,7 +202,7 @@ class Pipeline:
         def tell(due: DueEscalation) -> bool:
             return self._writer.run(lambda unit: self._approval_flow.escalate(unit, due.approval, due.number, due.to))
 
-        return sum(tell(due) for due in self._desk.due())
+        return sum(tell(due) for due in self._desk.due_escalations())
 
     def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
         """Where a call stands now; None where that session of the tenant has none of that id."""
@@ -212,7 +212,7 @@ class Pipeline:
             stored = store.find_in_scope(connection, place, call) if ended is None else None
         if ended is not None:
             return _ended_outcome(ended)
-        return _outcome_of(stored, lambda: self._desk.asked(call, stored.identity.attempt)) if stored else None
+        return _outcome_of(stored, lambda: self._desk.latest_of_call(call, stored.identity.attempt)) if stored else None
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class DeliverySender:
         self._base_url = base_url
         self._jitter = jitter
 
-    def turn(self, holder: str) -> int | None:
+    def send_next(self, holder: str) -> int | None:
         """Lease the endpoint whose turn it is and send what is due there. None: nothing is due anywhere."""
         now = self._now()
         with self._database.read() as connection:

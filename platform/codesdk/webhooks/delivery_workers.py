@@ -65,7 +65,7 @@ class DeliveryWorkers:
     def _send(self, holder: str) -> None:
         while not self._stopping.is_set():
             try:
-                if self._sender.turn(holder) is not None:
+                if self._sender.send_next(holder) is not None:
                     continue
             except Fault as fault:
                 _log.warning("webhooks: a turn ended early: %s", fault)

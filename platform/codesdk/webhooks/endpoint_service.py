@@ -25,9 +25,9 @@ from codesdk.webhooks.endpoint import (
     NewEndpoint,
     SigningKey,
 )
+from codesdk.webhooks.http_senders import new_secret
 from codesdk.webhooks.outgoing_message import Sender
 from codesdk.webhooks.sealing import Seal
-from codesdk.webhooks.signing import new_secret
 
 TARGET_PURPOSE = "target:"
 KEY_PURPOSE = "signing-key:"

@@ -13,7 +13,7 @@ import re
 from codesdk.domain.ids import ApprovalId, EndpointId, IdKind, Ids, OneTimeLinkId, PrincipalId, SessionId, TenantId
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
-from codesdk.webhooks import one_time_link_store
+from codesdk.webhooks import store
 from codesdk.webhooks.one_time_link import (
     LinkExpired,
     LinkInvalid,
@@ -67,7 +67,7 @@ class OneTimeLinkService:
             endpoint_id=endpoint,
             look_only=look_only,
         )
-        one_time_link_store.insert(unit.connection, ticket)
+        store.insert_link(unit.connection, ticket)
         return ticket
 
     def token(self, ticket: OneTimeLink) -> str:
@@ -82,7 +82,7 @@ class OneTimeLinkService:
     def find(self, ticket: OneTimeLinkId) -> OneTimeLink | None:
         """The ticket of that id."""
         with self._database.read() as connection:
-            return one_time_link_store.find(connection, ticket)
+            return store.find_link(connection, ticket)
 
     def read(self, token: str) -> OneTimeLink:
         """What the token stands for, used or not, expired or not.
@@ -118,9 +118,9 @@ class OneTimeLinkService:
                 "This token is for another approval, or for other content than your vote names.",
                 advice="Send the approval's id and digest as they came with the token.",
             )
-        if one_time_link_store.use(unit.connection, ticket.id):
+        if store.use_link(unit.connection, ticket.id):
             return
-        found = one_time_link_store.find(unit.connection, ticket.id)
+        found = store.find_link(unit.connection, ticket.id)
         if found is not None and found.used_at is not None:
             raise LinkUsed(
                 "This link or token has been used; it answers once.",

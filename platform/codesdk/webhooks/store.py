@@ -1,17 +1,26 @@
-"""The statements of endpoints and deliveries."""
+"""SQL for endpoints, deliveries and one-time links."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, exists, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, exists, func, not_, or_, select, text, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import DeliveryId, EndpointId, OneTimeLinkId, PrincipalId, SessionId, TenantId
-from codesdk.storage.schema import sessions, tenants, webhook_cursors, webhook_deliveries, webhook_endpoints
+from codesdk.storage.database import database_now
+from codesdk.storage.schema import (
+    approval_tickets,
+    sessions,
+    tenants,
+    webhook_cursors,
+    webhook_deliveries,
+    webhook_endpoints,
+)
 from codesdk.webhooks.delivery import KEPT_ATTEMPTS, Attempt, Delivery, DeliveryState, Message
 from codesdk.webhooks.endpoint import Endpoint, EndpointKind, SigningKey
+from codesdk.webhooks.one_time_link import OneTimeLink
 
 _E, _D, _C = webhook_endpoints, webhook_deliveries, webhook_cursors
 _PENDING = DeliveryState.PENDING.value
@@ -50,11 +59,6 @@ def insert(connection: Connection, endpoint: Endpoint, target: str, keys: tuple[
     row = endpoint.model_dump(include={"id", "tenant_id", "principal_id", "description", "created_at"})
     row |= {"kind": endpoint.kind.value, "shown_target": endpoint.target, "target": target}
     connection.execute(insert_into(_E), {**row, "types": json.dumps(endpoint.types), "secrets": json.dumps([*keys])})
-
-
-def count(connection: Connection, tenant: TenantId) -> int:
-    """How many the tenant has."""
-    return int(connection.execute(select(func.count()).where(_E.c.tenant_id == tenant)).scalar_one())
 
 
 def find(connection: Connection, tenant: TenantId, endpoint: str) -> StoredEndpoint | None:
@@ -239,6 +243,53 @@ def forget(connection: Connection, made_before: float, limit: int) -> int:
     """Remove old deliveries that are over; returns how many."""
     old = select(_D.c.id).where(_D.c.created_at < made_before, _D.c.state != _PENDING).limit(limit)
     return connection.execute(delete(_D).where(_D.c.id.in_(old))).rowcount
+
+
+# -- one-time links ----------------------------------------------------------------------------------------------------
+
+
+_LINK_ENDPOINT_ENABLED = (
+    exists()
+    .where(webhook_endpoints.c.id == approval_tickets.c.endpoint_id, webhook_endpoints.c.disabled_at.is_(None))
+    .correlate(approval_tickets)
+)
+_LINK_USABLE = or_(approval_tickets.c.endpoint_id.is_(None), _LINK_ENDPOINT_ENABLED)
+"""A link that was sent to an endpoint ends with it."""
+_FIND_LINK = select(
+    approval_tickets,
+    (approval_tickets.c.expires_at <= database_now()).label("expired"),
+    not_(_LINK_USABLE).label("withdrawn"),
+)
+
+
+def insert_link(connection: Connection, link: OneTimeLink) -> None:
+    """Add a link."""
+    connection.execute(insert_into(approval_tickets), link.model_dump(exclude={"expired", "withdrawn"}))
+
+
+def find_link(connection: Connection, link: OneTimeLinkId) -> OneTimeLink | None:
+    """The link of that id."""
+    row = connection.execute(_FIND_LINK.where(approval_tickets.c.id == link)).one_or_none()
+    if row is None:
+        return None
+    judged = {"expired": bool(row.expired), "withdrawn": bool(row.withdrawn)}
+    return OneTimeLink.model_validate({**row._asdict(), **judged})
+
+
+def use_link(connection: Connection, link: OneTimeLinkId) -> bool:
+    """Mark the link as used. False, and nothing written: view-only, used, expired, or its endpoint is gone or disabled."""
+    changed = connection.execute(
+        update(approval_tickets)
+        .where(
+            approval_tickets.c.id == link,
+            approval_tickets.c.used_at.is_(None),
+            approval_tickets.c.expires_at > database_now(),
+            approval_tickets.c.look_only.is_(False),
+            _LINK_USABLE,
+        )
+        .values(used_at=database_now())
+    )
+    return changed.rowcount == 1
 
 
 def _stored(row: Row[Any]) -> StoredEndpoint:

@@ -185,7 +185,7 @@ def test_changes_of_lists_and_of_resources_pass_through_the_bridge(stack, helper
 
     def change():
         (stack.settings.policies_dir / "policy.yaml").write_text(LESS)
-        stack.services.bundles.look()
+        stack.services.bundles.refresh()
 
     async def on_message(message):
         if isinstance(message, types.ResourceUpdatedNotification | types.ToolListChangedNotification):

@@ -30,7 +30,7 @@ def quick(monkeypatch):
 
 def change(stack, text):
     (stack.settings.policies_dir / "policy.yaml").write_text(text)
-    stack.services.bundles.look()
+    stack.services.bundles.refresh()
 
 
 def test_a_client_of_the_handshake_era_hears_of_it_and_lists_fewer_tools(stack, helpers):

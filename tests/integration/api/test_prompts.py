@@ -124,7 +124,7 @@ def test_clients_of_both_eras_hear_that_the_prompts_are_others(prompted, helpers
 
     def change(text):
         file.write_text(text)
-        prompted.services.registry.look()
+        prompted.services.registry.refresh()
 
     async def go():
         async with (

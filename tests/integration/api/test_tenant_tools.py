@@ -32,12 +32,12 @@ def tools(stack, tmp_path):
     def put(tenant_id, text):
         (tmp_path / tenant_id).mkdir(exist_ok=True)
         (tmp_path / tenant_id / "own.yaml").write_text(text)
-        registry.look()
+        registry.refresh()
 
     yield put
     for place in tmp_path.iterdir():
         shutil.rmtree(place)
-    registry.look()
+    registry.refresh()
     registry._tenants_dir = None
 
 

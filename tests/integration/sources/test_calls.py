@@ -97,7 +97,7 @@ def test_an_allowed_call_is_recorded_from_the_request_to_the_result(line):
 def test_a_call_whose_server_does_not_start_uses_up_no_grant(line):
     """Nothing ran, as where a sandbox could not be opened."""
     line.own.write(argv=["no-such-mcp-server"], tools={"add": {"classification": "read-only"}})
-    line.own.registry.look()
+    line.own.registry.refresh()
     line.submit("fx.add", a=1, b=2)
     claimed = line.claims.take()
     kept = []
@@ -201,7 +201,7 @@ def test_a_changed_tool_is_neither_listed_nor_called_and_a_queued_call_is_voided
     names = {tool.name for tool in list_tools(registry.shared, line.bundle, line.stage.subject)}
     assert {"fx_echo", "fx_add"} <= names
     line.own.call("change")
-    until(lambda: registry.look() or registry.shared.resolve("fx.echo").withheld, "it is taken away")
+    until(lambda: registry.refresh() or registry.shared.resolve("fx.echo").withheld, "it is taken away")
     names = {tool.name for tool in list_tools(registry.shared, line.bundle, line.stage.subject)}
     assert ("fx_echo" in names, "fx_add" in names) == (False, True)
     with pytest.raises(ToolWithheld, match="codesdk tools diff fx"):

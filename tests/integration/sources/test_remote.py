@@ -133,9 +133,9 @@ def test_a_tool_that_changed_is_taken_away(reached):
     echo["description"] = "Says it again, as it did last year."
     echo["sha256"] = pin_tool(OfferedTool(**{name: echo.get(name) for name in OfferedTool.model_fields})).sha256
     path.write_text(json.dumps(pins))
-    reached.registry.look()
+    reached.registry.refresh()
     reached.call("add", a=1, b=1)
-    reached.registry.look()
+    reached.registry.refresh()
     assert reached.registry.shared.resolve("fx.echo").withheld
 
 
@@ -161,11 +161,11 @@ def test_an_address_that_the_operator_did_not_allow_is_not_connected_to(stage, h
         with pytest.raises(SourceUnavailable, match="not reached by https"):
             made.listing()
         made.write(argv=[], url=far.url.replace("http:", "https:"))
-        made.registry.look()
+        made.registry.refresh()
         with pytest.raises(SourceUnavailable, match="loopback"):
             made.listing()
         made.write(argv=[], url="https://public.example/mcp")
-        made.registry.look()
+        made.registry.refresh()
         with pytest.raises(SourceUnavailable, match=r"public\.example leads to 127\.0\.0\.1: loopback"):
             made.listing()
         assert far.headers == []

@@ -134,7 +134,7 @@ def test_each_session_has_a_server_of_its_own(own):
 
 def test_a_shared_server_serves_every_session(own):
     own.write(shared=True)
-    own.registry.look()
+    own.registry.refresh()
     other = own.stage.open_session()
     assert own.call("pid").text.split()[0] == own.desk.call(own.asked("pid", session=other.session_id)).text.split()[0]
 
@@ -146,7 +146,7 @@ def test_a_sessions_server_counts_for_its_tenants_quota_and_a_shared_one_does_no
         own.call("echo", text="x")
     assert own.owners() == []
     own.write(shared=True)
-    own.registry.look()
+    own.registry.refresh()
     assert own.call("echo", text="x").text == "x"
 
 
@@ -226,7 +226,7 @@ def test_operators_see_what_runs_of_which_session_and_how_often_it_was_started_a
 
 def test_a_server_that_does_not_answer_the_handshake_is_given_up_and_nothing_is_left(own):
     own.write(env={"FX_SILENT": "1"}, start_s=0.5)
-    own.registry.look()
+    own.registry.refresh()
     with pytest.raises(SourceUnavailable, match=r"did not answer the handshake within 0\.5 s"):
         own.call("echo", text="x")
     assert own.owners() == []
@@ -234,7 +234,7 @@ def test_a_server_that_does_not_answer_the_handshake_is_given_up_and_nothing_is_
 
 def test_a_command_that_is_not_there_says_so(own):
     own.write(argv=["no-such-mcp-server"])
-    own.registry.look()
+    own.registry.refresh()
     with pytest.raises(SourceUnavailable, match="no-such-mcp-server"):
         own.call("echo", text="x")
     assert own.sent == []
@@ -242,7 +242,7 @@ def test_a_command_that_is_not_there_says_so(own):
 
 def test_an_image_that_is_not_on_the_host_says_what_to_do(own):
     own.write(image="elsewhere")
-    own.registry.look()
+    own.registry.refresh()
     with pytest.raises(SourceUnavailable, match=r"needs the image `elsewhere`.*restart the worker"):
         own.call("echo", text="x")
 
@@ -250,7 +250,7 @@ def test_an_image_that_is_not_on_the_host_says_what_to_do(own):
 def test_another_manifest_is_another_server_and_the_old_one_goes(own):
     first = own.call("pid").text
     own.write(env={"COLOUR": "blue"})
-    own.registry.look()
+    own.registry.refresh()
     assert json.loads(own.call("env").text)["COLOUR"] == "blue"
     assert own.call("pid").text.split()[0] != first.split()[0]
     own.desk.tend()
@@ -261,7 +261,7 @@ def test_a_source_that_is_gone_from_the_registry_runs_no_more(own):
     asked = own.asked("echo", text="x")
     own.call("echo", text="x")
     (own.tools / "fx.yaml").unlink()
-    own.registry.look()
+    own.registry.refresh()
     with pytest.raises(SourceUnavailable, match="not in the tool registry any more"):
         own.desk.call(asked)
     own.desk.tend()
@@ -292,7 +292,7 @@ def test_a_worker_that_stops_ends_its_calls_and_leaves_nothing(own):
 
 def test_a_secret_that_the_tenant_has_not_keeps_the_call_from_being_made(own):
     own.write(secrets=["token"])
-    own.registry.look()
+    own.registry.refresh()
     result = own.call("echo", text="x")
     assert (result.code, own.owners()) == ("SECRET_MISSING", [])
 
@@ -321,7 +321,7 @@ def test_the_installations_class_counts_and_not_what_the_server_says_of_itself(f
 @pytest.mark.parametrize(("how", "lost"), [("change", "fx.echo"), ("gone", "fx.gone")])
 def test_a_tool_that_its_server_changes_is_taken_away_until_it_is_accepted(own, how, lost):
     assert own.call(how).text == "changed"
-    until(lambda: own.registry.look() or own.registry.shared.resolve(lost).withheld, "it is taken away")
+    until(lambda: own.registry.refresh() or own.registry.shared.resolve(lost).withheld, "it is taken away")
     with pytest.raises(ToolWithheld):
         own.desk.call(own.asked(lost.removeprefix("fx."), text="x") if lost == "fx.echo" else own.asked("gone"))
     assert not own.registry.shared.resolve("fx.add").withheld
@@ -330,12 +330,12 @@ def test_a_tool_that_its_server_changes_is_taken_away_until_it_is_accepted(own, 
 
 def test_a_changed_tool_is_there_again_once_it_is_accepted(own):
     own.write(env={"FX_EXTRA": "One more tool, quite harmless."})
-    own.registry.look()
+    own.registry.refresh()
     own.accept()
     own.write(env={"FX_EXTRA": "Another description."})
-    own.registry.look()
+    own.registry.refresh()
     own.call("echo", text="started")
-    own.registry.look()
+    own.registry.refresh()
     assert own.registry.shared.resolve("fx.extra").withheld
     assert not own.registry.shared.resolve("fx.echo").withheld
     own.accept()
@@ -345,8 +345,8 @@ def test_a_changed_tool_is_there_again_once_it_is_accepted(own):
 
 def test_a_new_tool_of_a_server_does_not_appear(own):
     own.write(env={"FX_EXTRA": "One more tool."})
-    own.registry.look()
+    own.registry.refresh()
     own.call("echo", text="started")
-    own.registry.look()
+    own.registry.refresh()
     with pytest.raises(UnknownTool):
         own.registry.shared.resolve("fx.extra")

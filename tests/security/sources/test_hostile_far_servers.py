@@ -114,7 +114,7 @@ def test_a_tool_that_is_described_otherwise_after_it_was_accepted_is_taken_away(
             fx.clock.ahead += 3600
             fx.desk.tend()
             fx.call(how)
-        until(lambda: (fx.registry.look(), fx.registry.shared.resolve("fx.echo").withheld)[1], "it is withheld")
+        until(lambda: (fx.registry.refresh(), fx.registry.shared.resolve("fx.echo").withheld)[1], "it is withheld")
         with pytest.raises(ToolWithheld):
             fx.call("echo")
     finally:

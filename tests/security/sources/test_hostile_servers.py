@@ -67,14 +67,14 @@ def test_a_server_may_ask_for_nothing(fx):
 def test_what_a_server_says_of_itself_after_it_was_accepted_is_shown_to_nobody(fx):
     before = fx.registry.shared.resolve("fx.echo").description
     assert fx.call("change").text == "changed"
-    until(lambda: fx.registry.look() or fx.registry.shared.resolve("fx.echo").withheld, "it is taken away")
+    until(lambda: fx.registry.refresh() or fx.registry.shared.resolve("fx.echo").withheld, "it is taken away")
     assert fx.registry.shared.resolve("fx.echo").description == before
     with pytest.raises(ToolWithheld):
         fx.call("echo", text="x")
     fx.clock.ahead += 3600
     fx.desk.tend()  # the next one is honest again, and the tool is back
     assert fx.call("add", a=1, b=1).structured == {"sum": 2}
-    fx.registry.look()
+    fx.registry.refresh()
     assert not fx.registry.shared.resolve("fx.echo").withheld
 
 

@@ -61,7 +61,7 @@ def reaching(engine, sandbox_image, stage, api, tmp_path):
 def test_a_named_secret_is_added_on_the_way_out_and_is_neither_in_the_sandbox_nor_in_the_record(reaching, api):
     reaching.secrets = {"api-key"}
     reaching.write(secrets=["api-key"])
-    reaching.registry.look()
+    reaching.registry.refresh()
     reaching.accept("reach", "env")
     assert reaching.call("reach").text == "ok"
     assert f"Authorization: Bearer {SECRET}" in api[0].requests[0].decode()
@@ -82,7 +82,7 @@ def test_a_secret_that_its_manifest_does_not_name_is_not_added(reaching, api):
 
 def test_a_shared_server_reaches_nothing(reaching, api):
     reaching.write(shared=True)
-    reaching.registry.look()
+    reaching.registry.refresh()
     reaching.accept("reach")
     assert reaching.call("reach").text.startswith("nothing:")
     assert api[0].accepted == 0

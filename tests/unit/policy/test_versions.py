@@ -65,14 +65,14 @@ class Office:
         (place / "policy.yaml").write_text(rules(effect, f"# {effect}\n"))
 
     def effect(self, tenant="ten_1"):
-        self.active.look()
+        self.active.refresh()
         return decide(CALL, WRITE, subject(), self.active.of(tenant)).effect
 
     def promote(self, wanted, layer=SHARED):
         return self.versions.promote(layer, wanted, KNOWN, "prn_boss", "why")[0]
 
     def actions(self, layer=SHARED):
-        return [entry.action for entry in self.versions.record(layer)]
+        return [entry.action for entry in self.versions.history(layer)]
 
 
 def test_a_promoted_version_is_in_force_in_place_of_the_files_also_after_a_restart(office):
@@ -81,7 +81,7 @@ def test_a_promoted_version_is_in_force_in_place_of_the_files_also_after_a_resta
     assert office.effect() is DENY
     office.write(ASK)
     assert (office.effect(), office.again().effect()) == (DENY, DENY)
-    entry = office.versions.record(SHARED)[0]
+    entry = office.versions.history(SHARED)[0]
     assert (entry.action, entry.hash, entry.before, entry.by, entry.comment) == (
         VersionAction.PROMOTE,
         made.hash,
@@ -213,22 +213,22 @@ def test_processes_that_tell_the_same_files_make_one_entry(office):
     office.again()
     assert office.actions() == [VersionAction.FILES]
     office.write(ASK)
-    office.active.look()
+    office.active.refresh()
     office.again()
     assert office.actions() == [VersionAction.FILES, VersionAction.FILES]
 
 
 def test_commands_judge_by_what_the_installation_decides_by(office):
     office.write(DENY, tenant="ten_1")
-    office.active.look()
+    office.active.refresh()
     office.promote(with_tests(ASK))
     office.write(DENY, tenant="ten_gone")
-    office.active.look()
+    office.active.refresh()
     (office.root / "tenants" / "ten_gone" / "policy.yaml").unlink()
     (office.root / "tenants" / "ten_gone").rmdir()
-    office.active.look()
+    office.active.refresh()
     found = RecordedBundles(office.stage.database, TOOLS)
-    of = found.beneath(found.shared)
+    of = found.with_shared(found.shared)
     effects = [decide(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
     assert effects == [DENY, ASK, ASK]
 
@@ -239,7 +239,7 @@ def test_a_database_without_a_record_gives_no_bundle(stage):
 
 def test_what_is_pinned_is_told(office):
     made = office.promote(with_tests(DENY))
-    office.active.look()
+    office.active.refresh()
     assert (office.active.pinned(SHARED), office.versions.pins()) == (made.hash, {PinKey(SHARED, ACTIVE): made.hash})
 
 
@@ -290,11 +290,11 @@ def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_befor
     slow.read.set()
     office.active.follow(slow)
     slow.read.clear()
-    early = threading.Thread(target=office.active.look)
+    early = threading.Thread(target=office.active.refresh)
     early.start()
     assert slow.read.wait(10)
     office.promote(with_tests(DENY))
-    late = threading.Thread(target=office.active.look)
+    late = threading.Thread(target=office.active.refresh)
     late.start()
     late.join(0.2)  # were looks side by side, it would be done by then
     slow.tell.set()

@@ -38,13 +38,13 @@ def write(root, text=REVIEW, name="review.yaml"):
 
 def test_blanks_are_filled_once_so_that_braces_in_a_value_stay_what_they_are(tools):
     prompt = Registry.load(write(tools)).prompts["review"]
-    assert prompt.fill({"path": "{tone} {{x}}"}) == [
+    assert prompt.render({"path": "{tone} {{x}}"}) == [
         ("user", "Review {tone} {{x}}, be kind. Braces: {path} {}"),
         ("assistant", "{tone} {{x}}?"),
     ]
     for given in ({}, {"path": ""}, {"path": "a", "other": "b"}, {"path": "x" * 20_000}):
         with pytest.raises(InvalidPromptArgument):
-            prompt.fill(given)
+            prompt.render(given)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_an_approval_ends_with_the_tool_that_it_was_given_for(*, stage, tmp_path
     stage.pipeline.submit("lines.count", {"path": "a"}, stage.subject)
     asked = stage.pending()[0]
     file.write_text(COUNTER.replace(old, new))
-    registry.look()
+    registry.refresh()
     stage.pipeline.vote(
         asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
     )

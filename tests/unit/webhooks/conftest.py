@@ -1,4 +1,4 @@
-"""Endpoints, feed and courier over the stage, with a sender that keeps what it is given."""
+"""Endpoints, feed and delivery_sender over the stage, with a sender that keeps what it is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codesdk.webhooks.fanout import EventFanout
 BASE = "https://codesdk.test"
 
 
-class Post:
+class WebhookStage:
     """What goes out."""
 
     def __init__(self, stage):
@@ -36,7 +36,7 @@ class Post:
             senders=senders,
         )
         self.feed = self.another_feed()
-        self.courier = DeliverySender(
+        self.delivery_sender = DeliverySender(
             database=stage.database,
             writer=stage.writer,
             clock=stage.clock,
@@ -80,11 +80,11 @@ class Post:
     def turns(self, holder="one"):
         """Until nothing is due."""
         sent = 0
-        while (done := self.courier.turn(holder)) is not None:
+        while (done := self.delivery_sender.send_next(holder)) is not None:
             sent += done
         return sent
 
 
 @pytest.fixture
 def post(stage):
-    return Post(stage)
+    return WebhookStage(stage)

@@ -141,7 +141,7 @@ def list_versions(caller: Caller, services: ServicesDep, layer: Layer = LayerNam
     name = _layer(caller, layer)
     return VersionList(
         versions=services.versions.listing(name),
-        changes=services.versions.record(name),
+        changes=services.versions.history(name),
         pinned=services.bundles.pinned(name),
     )
 
@@ -152,7 +152,7 @@ def promote(wanted: Promotion, caller: Caller, services: ServicesDep) -> Promote
     layer = _writable_layer(caller, wanted.layer)
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
     version, findings = services.versions.promote(layer, wanted.what(), tools, caller.id, wanted.comment)
-    services.bundles.look()
+    services.bundles.refresh()
     return Promoted(version=version, findings=[f"{one.file}:{one.line}: {one.message}" for one in findings])
 
 
@@ -167,7 +167,7 @@ def roll_back(wanted: Rollback, caller: Caller, services: ServicesDep) -> Rolled
     else:
         tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
         back = services.versions.roll_back(layer, tools, caller.id, wanted.comment).hash
-    services.bundles.look()
+    services.bundles.refresh()
     return RolledBack(hash=back)
 
 
@@ -218,7 +218,7 @@ def shadow_status(caller: Caller, services: ServicesDep, layer: Layer = LayerNam
 def try_beside(wanted: Wanted, caller: Caller, services: ServicesDep) -> Version:
     """Try a bundle on live calls without ever obeying it; in place of the one that is tried now."""
     version = services.versions.shadow(_writable_layer(caller, wanted.layer), wanted.what(), caller.id)
-    services.bundles.look()
+    services.bundles.refresh()
     return version
 
 
@@ -226,7 +226,7 @@ def try_beside(wanted: Wanted, caller: Caller, services: ServicesDep) -> Version
 def end_shadow(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> ShadowStatus:
     """Try nothing any more. What was counted stays with the version."""
     services.versions.end_shadow(_writable_layer(caller, layer), caller.id)
-    services.bundles.look()
+    services.bundles.refresh()
     return shadow_status(caller, services, layer)
 
 

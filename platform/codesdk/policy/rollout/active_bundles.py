@@ -75,7 +75,7 @@ class DirectoryLayer:
         self.bundle, self._texts = self._load()
         self.problem: PolicyInvalid | None = None
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Read the files again where they changed; whether another bundle is in force now."""
         stamp = _fingerprint(self.directory)
         if stamp == self._fingerprint:
@@ -242,13 +242,13 @@ class ActiveBundles:
                 found[name] = problem
         return found
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Look at every layer once; new tenants' directories are taken up, removed ones let go.
 
         Where the directory of all tenants is gone or cannot be read, every tenant keeps its last good rules.
         """
         with self._refresh_lock:
-            self.shared.look()
+            self.shared.refresh()
             self._refresh_tenants()
             if self._versions is not None:
                 try:
@@ -317,7 +317,7 @@ class ActiveBundles:
         for name in names:
             layer = self.tenants.get(name)
             if isinstance(layer, DirectoryLayer):
-                layer.look()
+                layer.refresh()
                 continue
             try:
                 self.tenants[name] = DirectoryLayer(self._directory(name), self._known_tools, tenant=True)
@@ -335,7 +335,7 @@ class ActiveBundles:
         self._watch.close()
 
     def _refresh_and_notify(self) -> None:
-        self.look()
+        self.refresh()
         self._on_refresh()
 
     def _tenant_names(self) -> set[str]:

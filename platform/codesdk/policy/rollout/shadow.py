@@ -87,7 +87,7 @@ class ShadowEvaluator:
         with self._lock:
             return self._skipped.total() if tenant is None else self._skipped[tenant]
 
-    def see(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
+    def observe(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
         """A call was decided. Never waits and never fails."""
         if not self._candidates.tries(subject.tenant_id):
             return
@@ -112,7 +112,7 @@ class ShadowEvaluator:
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
-    def work(self) -> None:
+    def process_queue(self) -> None:
         """Decide what waits, and write what was counted."""
         while self._queue:
             seen = self._queue.popleft()
@@ -150,11 +150,11 @@ class ShadowEvaluator:
             self._wakeup.wait()
             self._wakeup.clear()
             try:
-                self.work()
+                self.process_queue()
             except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
                 _log.exception("trying a shadow policy failed")
             self._closing.wait(FLUSH_S)  # so that many calls make one writing
-        self.work()
+        self.process_queue()
 
 
 def estimate_size(value: Any) -> int:

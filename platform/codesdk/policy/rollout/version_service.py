@@ -125,7 +125,7 @@ class VersionService:
             shadow = store.pins(connection).get(PinKey(layer, store.SHADOW))
         return [one.model_copy(update={"active": one.hash == active, "shadow": one.hash == shadow}) for one in found]
 
-    def record(self, layer: str, limit: int = 100) -> list[VersionChange]:
+    def history(self, layer: str, limit: int = 100) -> list[VersionChange]:
         """What came into force when, newest first."""
         with self._database.read() as connection:
             return store.changes(connection, layer, limit)

@@ -161,7 +161,7 @@ class ApprovalFlow:
 
     def escalate(self, unit: Unit, approval: Approval, number: int, to: str) -> bool:
         """Tell that others may answer too; they may without this. False: it was told."""
-        if not self._desk.escalated(unit, approval.id, number):
+        if not self._desk.mark_escalated(unit, approval.id, number):
             return False
         stored = self._lock_call(unit, approval.tool_call_id)
         told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=to)
@@ -208,7 +208,7 @@ class ApprovalFlow:
             image=stored.image,
             profile=stored.profile,
         )
-        return self._desk.grants.give(unit, wish, asked, found, by=by, reason=found.comment or "")
+        return self._desk.grants.issue(unit, wish, asked, found, by=by, reason=found.comment or "")
 
     def _lock_call(self, unit: Unit, call: ToolCallId) -> CallRecord:
         stored = store.find(unit.connection, call, hold=True)

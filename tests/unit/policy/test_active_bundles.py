@@ -47,56 +47,56 @@ def test_a_changed_file_is_in_force_after_the_next_look(active, tmp_path):
     assert effect(active) is ALLOW
     write(tmp_path / "shared", DENY)
     assert effect(active) is ALLOW
-    active.look()
+    active.refresh()
     assert effect(active) is DENY
 
 
 def test_a_broken_file_never_becomes_active_and_is_told_until_it_is_mended(active, tmp_path):
     write(tmp_path / "shared", DENY, text="version: 1\nrules: [{id: a, effect: dney}]\n")
-    active.look()
+    active.refresh()
     assert effect(active) is ALLOW
     assert "policy.yaml:2:" in str(active.problems()["shared"])
-    active.look()
+    active.refresh()
     assert "shared" in active.problems()
     write(tmp_path / "shared", ASK)
-    active.look()
+    active.refresh()
     assert (effect(active), active.problems()) == (ASK, {})
 
 
 def test_a_directory_that_vanishes_leaves_the_last_good_bundle(active, tmp_path):
     (tmp_path / "shared" / "policy.yaml").unlink()
-    active.look()
+    active.refresh()
     assert effect(active) is ALLOW
     assert "no policy file" in str(active.problems()["shared"])
 
 
 def test_a_second_file_and_one_that_keeps_its_size_are_seen(active, tmp_path):
     write(tmp_path / "shared", DENY, file="more.yaml", text="version: 1\nrules: [{id: b, effect: deny}]\n")
-    active.look()
+    active.refresh()
     assert effect(active) is DENY
     path = write(tmp_path / "shared", None, file="more.yaml", text="version: 1\nrules: [{id: b, effect:  ask}]\n")
     os.utime(path, ns=(1, 1))
-    active.look()
+    active.refresh()
     assert effect(active) is ASK
 
 
 def test_a_tenants_directory_is_taken_up_and_let_go_and_is_nobody_elses(active, tmp_path):
     write(tmp_path / "tenants" / "ten_1", DENY)
-    active.look()
+    active.refresh()
     assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
     (tmp_path / "tenants" / "ten_1" / "policy.yaml").unlink()
     (tmp_path / "tenants" / "ten_1").rmdir()
-    active.look()
+    active.refresh()
     assert effect(active, "ten_1") is ALLOW
 
 
 def test_a_tenant_whose_first_bundle_is_broken_is_denied_and_the_others_are_not(active, tmp_path):
     write(tmp_path / "tenants" / "ten_1", None, text="version: 1\nruls: []\n")
-    active.look()
+    active.refresh()
     assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
     assert set(active.problems()) == {"ten_1"}
     write(tmp_path / "tenants" / "ten_1", ASK)
-    active.look()
+    active.refresh()
     assert effect(active, "ten_1") is ASK
 
 
@@ -149,12 +149,12 @@ def test_nothing_starts_where_the_directory_of_tenants_is_not_there(tmp_path):
 @pytest.mark.parametrize("there", ["nothing", "a file"])
 def test_tenants_whose_directory_vanishes_keep_their_last_good_rules_and_it_is_said(active, tmp_path, caplog, there):
     write(tmp_path / "tenants" / "ten_1", DENY)
-    active.look()
+    active.refresh()
     (tmp_path / "tenants").rename(tmp_path / "away")
     if there == "a file":
         (tmp_path / "tenants").write_text("")
     for _ in range(3):
-        active.look()
+        active.refresh()
         assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
     assert "cannot be read" in str(active.problems()["tenants"])
     assert [record.message for record in caplog.records if "last good" in record.message][1:] == []
@@ -162,20 +162,20 @@ def test_tenants_whose_directory_vanishes_keep_their_last_good_rules_and_it_is_s
         (tmp_path / "tenants").unlink()
     (tmp_path / "away").rename(tmp_path / "tenants")
     write(tmp_path / "tenants" / "ten_1", ASK)
-    active.look()
+    active.refresh()
     assert (effect(active, "ten_1"), active.problems()) == (ASK, {})
 
 
 @pytest.mark.parametrize("damage", ["no text", "a directory", "gone"])
 def test_a_tenants_file_that_cannot_be_read_leaves_its_last_good_rules(active, tmp_path, damage):
     path = write(tmp_path / "tenants" / "ten_1", DENY)
-    active.look()
+    active.refresh()
     path.unlink()
     if damage == "no text":
         path.write_bytes(b"\xff\xfe")
     elif damage == "a directory":
         path.mkdir()
-    active.look()
+    active.refresh()
     assert effect(active, "ten_1") is DENY
     assert "ten_1" in active.problems()
 
@@ -197,7 +197,7 @@ def test_a_sessions_rules_count_on_top_of_its_tenants_and_only_there(active, tmp
     assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is ASK
     assert decide(call, WRITE, subject(), active.of("ten_1")).effect is ALLOW
     write(tmp_path / "tenants" / "ten_1", DENY)
-    active.look()
+    active.refresh()
     assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is DENY
     assert decide(call, WRITE, subject(), active.of("ten_2", "h")).effect is ASK
 
@@ -208,7 +208,7 @@ def test_a_session_whose_rules_are_not_known_is_denied_everything(active):
 
 def test_a_changed_shared_bundle_lets_nothing_through_for_a_tenant_whose_own_rules_cannot_be_read(active, tmp_path):
     write(tmp_path / "tenants" / "ten_1", DENY, text="version: 1\nruls: []\n")
-    active.look()
+    active.refresh()
     candidate = active.with_layer(SHARED, active.shared.bundle, "ten_1", None)
     assert decide(Call(name="workspace.write", input={}), WRITE, subject(), candidate).effect is DENY
     assert effect(active) is DENY
@@ -219,5 +219,5 @@ def test_the_texts_of_a_bundle_are_those_that_it_was_made_from_though_the_file_h
     layer = DirectoryLayer(tmp_path, TOOLS)
     write(tmp_path, DENY)
     assert "effect: allow" in layer.sources()["policy.yaml"]
-    layer.look()
+    layer.refresh()
     assert "effect: deny" in layer.sources()["policy.yaml"]

@@ -30,7 +30,7 @@ def test_what_is_due_is_sent_and_recorded(post):
     (attempt,) = delivery.attempts
     assert (attempt.status, attempt.failure) == (200, None)
     assert post.sender.messages_sent[0].id == delivery.id
-    assert post.courier.turn("one") is None
+    assert post.delivery_sender.send_next("one") is None
 
 
 def test_a_question_says_how_it_is_answered(post):
@@ -99,7 +99,7 @@ def test_a_replay_that_is_asked_for_while_it_is_being_sent_is_sent_too(post):
         return SendResult(status=200)
 
     post.sender.answer = replay
-    assert post.courier.turn("one") == 1
+    assert post.delivery_sender.send_next("one") == 1
     (again,) = post.deliveries(endpoint)
     assert (again.state, again.replays, again.tries) == (DeliveryState.PENDING, 1, 0)
     assert post.turns() == 1
@@ -163,12 +163,12 @@ def test_a_sender_killed_between_sending_and_recording_sends_again_under_the_sam
 
     post.sender.answer = die
     # As kill -9 leaves it: nothing is recorded and the lease is not released.
-    release, post.courier._writer = post.courier._writer, _Dying(post.courier._writer)
+    release, post.delivery_sender._writer = post.delivery_sender._writer, _Dying(post.delivery_sender._writer)
     with pytest.raises(SystemExit):
-        post.courier.turn("killed")
-    post.courier._writer = release
+        post.delivery_sender.send_next("killed")
+    post.delivery_sender._writer = release
     post.sender.answer = lambda _: SendResult(status=200)
-    assert post.courier.turn("other") is None  # the lease is the dead one's still
+    assert post.delivery_sender.send_next("other") is None  # the lease is the dead one's still
     post.stage.clock.advance(LEASE_S + 1)
     assert post.turns("other") == 1
     assert [outgoing.id for outgoing in post.sender.messages_sent] == [post.deliveries(endpoint)[0].id] * 2
@@ -238,7 +238,7 @@ def test_ten_thousand_waiting_messages_of_one_tenant_keep_no_other_waiting(post)
     post.ask("x", stage.open_session(stranger))
     post.feed.step()
     began = time.perf_counter()
-    assert [post.courier.turn("one"), post.courier.turn("two")] == [20, 1]
+    assert [post.delivery_sender.send_next("one"), post.delivery_sender.send_next("two")] == [20, 1]
     assert time.perf_counter() - began < 5
     assert [outgoing.target for outgoing in post.sender.messages_sent] == ["https://receiver.test/"] * 20 + [
         "https://other.test/"
@@ -257,11 +257,11 @@ def test_a_tenant_with_many_endpoints_has_only_some_of_the_threads(post, monkeyp
     def look(_parcel):
         if len(inside) < MAX_LEASES_PER_TENANT + 1:
             inside.append(None)
-            inside[-1] = post.courier.turn(f"holder {len(inside)}")
+            inside[-1] = post.delivery_sender.send_next(f"holder {len(inside)}")
         return SendResult(status=200)
 
     post.sender.answer = look
-    post.courier.turn("first")
+    post.delivery_sender.send_next("first")
     assert None in inside  # with two under way, the third had to wait
     assert post.turns() >= 0
     assert len(post.sender.messages_sent) == MAX_LEASES_PER_TENANT + 1
@@ -289,7 +289,7 @@ def test_an_endpoint_that_is_removed_during_its_turn_is_no_error(post):
         return SendResult(status=200)
 
     post.sender.answer = remove
-    assert post.courier.turn("one") == 1
+    assert post.delivery_sender.send_next("one") == 1
     with pytest.raises(EndpointUnknown):
         post.endpoints.find(endpoint.tenant_id, endpoint.id)
 
@@ -376,7 +376,7 @@ def test_a_success_ends_the_count_of_failures_also_within_one_turn(post):
     assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 3
     answers = iter([SendResult(status=200), REFUSED])
     post.sender.answer = lambda _: next(answers)
-    assert post.courier.turn("one") == 2
+    assert post.delivery_sender.send_next("one") == 2
     assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 1
 
 

@@ -92,11 +92,11 @@ def test_changed_files_come_into_force_whole_or_not_at_all(active, place):
     held = active.of("ten_b")
     (place / "shared" / "more.yaml").write_text(manifest("more.tool"))
     (place / "shared" / "broken.yaml").write_text(manifest("broken.tool").replace("wc", "[wc"))
-    active.look()
+    active.refresh()
     assert names(active, "ten_b") == ["base.tool"]
     assert list(active.problems()) == ["shared"]
     (place / "shared" / "broken.yaml").unlink()
-    active.look()
+    active.refresh()
     assert names(active, "ten_b") == ["base.tool", "more.tool"]
     assert names(active, "ten_a") == ["acme.count", "base.tool", "more.tool"]
     assert active.problems() == {}
@@ -105,7 +105,7 @@ def test_changed_files_come_into_force_whole_or_not_at_all(active, place):
 
 def test_shared_files_that_vanish_leave_the_last_good_tools(active, place):
     shutil.rmtree(place / "shared")
-    active.look()
+    active.refresh()
     assert names(active, "ten_b") == ["base.tool"]
     assert "no tool manifest" in str(active.problems()["shared"])
 
@@ -113,42 +113,42 @@ def test_shared_files_that_vanish_leave_the_last_good_tools(active, place):
 def test_a_tenants_broken_file_leaves_its_last_good_tools_and_everybody_elses(active, place):
     own(place, "name: [")
     own(place, manifest("other.count"), tenant="ten_b")
-    active.look()
+    active.refresh()
     assert names(active, "ten_a") == ["acme.count", "base.tool"]
     assert names(active, "ten_b") == ["base.tool", "other.count"]
     assert list(active.problems()) == ["ten_a"]
     own(place, manifest("acme.other"))
-    active.look()
+    active.refresh()
     assert (names(active, "ten_a"), active.problems()) == (["acme.other", "base.tool"], {})
 
 
 def test_a_new_shared_tool_wins_over_a_tenants_of_the_same_name(active, place):
     (place / "shared" / "new.yaml").write_text(manifest("acme.count").replace("wc", "cat"))
-    active.look()
+    active.refresh()
     assert active.of("ten_a").resolve("acme.count").argv({}) == ("cat",)
     assert "would shadow" in str(active.problems()["ten_a"])
 
 
 def test_a_tenant_whose_directory_is_removed_has_the_shared_tools(active, place):
     shutil.rmtree(place / "tenants" / "ten_a")
-    active.look()
+    active.refresh()
     assert names(active, "ten_a") == ["base.tool"]
 
 
 def test_a_vanished_directory_of_all_tenants_changes_nothing(active, place):
     (place / "tenants").rename(place / "away")
-    active.look()
+    active.refresh()
     assert names(active, "ten_a") == ["acme.count", "base.tool"]
     assert list(active.problems()) == ["tenants"]
     (place / "away").rename(place / "tenants")
-    active.look()
+    active.refresh()
     assert active.problems() == {}
 
 
 def test_files_that_say_the_same_leave_the_tools_as_they_are(active, place):
     before = active.of("ten_a")
     (place / "shared" / "base.yaml").touch()
-    active.look()
+    active.refresh()
     assert active.of("ten_a") is before
 
 
@@ -164,7 +164,7 @@ def test_the_watch_takes_up_a_change_by_itself(active, place):
 def test_the_names_that_policy_knows_are_those_of_now(active, place):
     known = active.names()
     (place / "shared" / "more.yaml").write_text(manifest("more.tool"))
-    active.look()
+    active.refresh()
     assert (list(known), len(known), "more.tool" in known, "acme.count" in known) == (
         ["base.tool", "more.tool"],
         2,
