@@ -12,7 +12,7 @@ from codesdk.policy.evaluation.approval_requirements import merge_approvals, mer
 from codesdk.policy.schema.models import Approval, Escalate, Grant
 
 from .conftest import WRITE, subject
-from .test_decide import write_call
+from .test_decision import write_call
 
 ONCE, SESSION, UNTIL = GrantKind
 

@@ -87,11 +87,11 @@ def test_a_tenant_has_the_shared_prompts_and_its_own_and_changes_come_into_force
     assert (list(active.of("ten_1").prompts), list(active.of("ten_2").prompts)) == (["ours", "review"], ["review"])
     before = active.of("ten_1").hash
     write(own, REVIEW.replace("name: review", "name: changed"))
-    active.look()
+    active.refresh()
     assert list(active.of("ten_1").prompts) == ["changed", "review"]
     assert active.of("ten_1").hash != before
     write(own, "version: 1\n")
-    active.look()
+    active.refresh()
     assert list(active.of("ten_1").prompts) == ["changed", "review"]
     assert "ten_1" in active.problems()
 

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_file_of_pins_is_refused(tools, text):
 def test_another_acceptance_comes_into_force_without_a_restart(tools):
     active = ActiveRegistry(tools)
     accept(tools, offered())
-    active.look()
+    active.refresh()
     assert "clock.now" in active.shared.names()
 
 
