@@ -12,8 +12,8 @@ from codesdk.approvals.approval import (
     describe_approvers,
     describe_requirement,
 )
-from codesdk.approvals.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
-from codesdk.approvals.grant_service import NO_COVERAGE, GrantContext, GrantCoverage, GrantService
+from codesdk.approvals.grants.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
+from codesdk.approvals.grants.service import NO_COVERAGE, GrantContext, GrantCoverage, GrantService
 from codesdk.approvals.service import ApprovalService
 
 __all__ = [

@@ -17,7 +17,7 @@ from codesdk.approvals.approval import (
     describe_approvers,
 )
 from codesdk.approvals.feed import ApprovalFeed, FeedKind, publish
-from codesdk.approvals.grant_service import GrantService
+from codesdk.approvals.grants.service import GrantService
 from codesdk.approvals.store import ApprovalRef
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer

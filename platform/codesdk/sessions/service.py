@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from codesdk.approvals import grant_store
 from codesdk.approvals import store as approval_store
 from codesdk.approvals.feed import FeedKind, publish
+from codesdk.approvals.grants import store as grant_store
 from codesdk.approvals.store import ApprovalRef
 from codesdk.artifacts import ArtifactService
 from codesdk.domain.calls import CallState, DenialCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from codesdk.approvals import grant_store
+from codesdk.approvals.grants import store as grant_store
 from codesdk.artifacts import Artifact
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tool_results import ToolResult

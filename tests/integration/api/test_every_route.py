@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from codesdk.api.access import ROUTE_RULES, RouteAuth
 from codesdk.api.routes import ROUTERS
-from codesdk.approvals import grant_store
+from codesdk.approvals.grants import store
 from codesdk.domain.ids import IdKind, TenantId
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.access import Action, Allowed, RefusalReason, Refused, Target, decide_access, may_attempt
@@ -120,7 +120,7 @@ class World:
         row = {"tenant_id": tenant, "principal_id": principal, "approval_id": approval, "granted_by": principal}
         hashes = {"rules": {}, "behaviour_hash": "", "image": "", "tool": "workspace.exec", "reason": ""}
         id_ = services.ids.new(IdKind.GRANT)
-        services.writer.run(lambda unit: grant_store.insert(unit.connection, id_, 3600.0, **row, **hashes))
+        services.writer.run(lambda unit: store.insert(unit.connection, id_, 3600.0, **row, **hashes))
         return str(id_)
 
     @staticmethod

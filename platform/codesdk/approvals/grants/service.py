@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from codesdk.approvals import grant_store as store
 from codesdk.approvals.approval import Approval
-from codesdk.approvals.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
+from codesdk.approvals.grants import store
+from codesdk.approvals.grants.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import GrantKind

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, or_, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.approvals.grant import Grant, GrantState
+from codesdk.approvals.grants.grant import Grant, GrantState
 from codesdk.domain.ids import ApprovalId, GrantId, PrincipalId, SessionId, TenantId
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import grants
