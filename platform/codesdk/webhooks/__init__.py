@@ -1,4 +1,4 @@
-"""What goes out to people and programs that are not looking: signed deliveries, and tickets by which they answer."""
+"""Outgoing notifications: signed webhooks, chat and mail, and one-time links that answer an approval."""
 
 from codesdk.webhooks.one_time_link import (
     LinkExpired,

@@ -1,4 +1,4 @@
-"""One message to one endpoint: what it says, how often it was tried, and when it is tried again."""
+"""A delivery: one message to one endpoint, its attempts and its retry schedule."""
 
 from __future__ import annotations
 
@@ -10,90 +10,90 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 WINDOW_S = 24 * 3600.0
-"""Seconds from a message's making, or from its replay, in which it is tried."""
+"""Seconds, from creation or replay, during which a delivery is retried."""
 FIRST_RETRY_S = 5.0
 RETRY_FACTOR = 4.0
 MAX_RETRY_S = 6 * 3600.0
-"""Seconds before the second try, how much longer each next pause is, and the longest: ten tries in a day."""
+"""Seconds before the first retry, the factor for each further one, and the longest pause: ten attempts in a day."""
 JITTER = 0.2
-"""Share of a pause by which it is shorter or longer, so that what failed together does not come back together."""
+"""Fraction by which a pause varies, so that deliveries that failed together do not retry together."""
 KEPT_ATTEMPTS = 20
 
 
 class DeliveryState(StrEnum):
-    """Where it stands."""
+    """State of a delivery."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
-    """The receiver said 2xx; a mail server or a chat took it."""
+    """The receiver answered 2xx, or the mail server or chat accepted it."""
     DEAD = "dead"
-    """Given up; it can be replayed."""
+    """Retries are exhausted; it can be replayed."""
 
 
 class Failure(StrEnum):
-    """Why an attempt was none."""
+    """Why an attempt failed."""
 
     NO_SUCH_NAME = "NO_SUCH_NAME"
     ADDRESS_REFUSED = "ADDRESS_REFUSED"
-    """Its name leads to an address that is not public; nothing was connected to."""
+    """The name resolves to a non-public address; no connection was made."""
     UNREACHABLE = "UNREACHABLE"
     TLS = "TLS"
     TIMEOUT = "TIMEOUT"
     REDIRECT = "REDIRECT"
-    """Never followed: it would lead past the checks of the address."""
+    """Redirects are never followed: they would bypass the address check."""
     STATUS = "STATUS"
     NO_ANSWER = "NO_ANSWER"
-    """What came back is no answer of HTTP, or of a mail server."""
+    """The response is not valid HTTP or SMTP."""
     UNSENDABLE = "UNSENDABLE"
-    """It cannot be made: a secret does not open, a setting is missing."""
+    """The message cannot be built: a secret cannot be unsealed, or a setting is missing."""
 
 
 class Attempt(FrozenModel):
-    """One try."""
+    """One attempt to deliver."""
 
     at: float
     """Seconds since the epoch."""
     duration_ms: float
     status: int | None = None
-    """What was answered, where something was."""
+    """Status of the response, if there was one."""
     failure: Failure | None = None
     detail: str = ""
-    """In words; nothing of the answer's content."""
+    """A short explanation; never the response body."""
     retry_after_s: float | None = None
-    """What the receiver asked for."""
+    """The receiver's Retry-After."""
 
 
 class Delivery(FrozenModel):
-    """A message on its way to an endpoint."""
+    """One message to one endpoint."""
 
     id: DeliveryId
-    """Also its `webhook-id`: the same in every try, by which a receiver knows what it has had."""
+    """Also the `webhook-id`: the same in every attempt, so that receivers can deduplicate."""
     endpoint_id: EndpointId
     tenant_id: TenantId
     type: str
     session_id: SessionId | None = None
     seq: int | None = None
-    """Of the event that it tells."""
+    """Sequence number of the event."""
     ticket_id: OneTimeLinkId | None = None
     state: DeliveryState
     created_at: float
     due_at: float
     until: float
-    """Not tried again after that."""
+    """No attempt after this time."""
     tries: int = 0
-    """Since it was made, or replayed."""
+    """Attempts since creation or the last replay."""
     attempts: tuple[Attempt, ...] = ()
-    """The last of them, oldest first."""
+    """The last attempts, oldest first."""
     replays: int = 0
-    """How often somebody asked that it be sent once more."""
+    """Number of replays."""
 
 
 class Message(FrozenModel):
-    """What is told (Standard Webhooks: `type`, `timestamp`, `data`)."""
+    """The payload (Standard Webhooks: `type`, `timestamp`, `data`)."""
 
     type: str
     timestamp: str
-    """When it happened: RFC 3339, UTC."""
+    """Time of the event: RFC 3339, UTC."""
     data: dict[str, Any]
 
 
@@ -106,9 +106,9 @@ class DeliveryUnknown(Fault):
 
 
 def next_due(delivery: Delivery, now: float, jitter: float, retry_after_s: float | None = None) -> float | None:
-    """When it is tried again after a failure at `now`; None: it is given up. `jitter`: random, from 0 up to 1.
+    """Time of the next attempt after a failure at `now`, or None to give up. `jitter`: random, from 0 up to 1.
 
-    What is of use only for a short time (a question that expires) is tried more often in it.
+    A short-lived message, such as an approval that expires, is retried more often.
     """
     left = delivery.until - now
     if left <= 0:
@@ -118,5 +118,5 @@ def next_due(delivery: Delivery, now: float, jitter: float, retry_after_s: float
     pause *= 1 - JITTER + 2 * JITTER * jitter
     if retry_after_s is not None:
         pause = max(pause, min(retry_after_s, 3600.0))
-    # The last try is at the very end, and not before something else could have changed.
+    # The last attempt comes at the very end; within its last second nothing would have changed.
     return now + min(pause, left) if left > 1 else None

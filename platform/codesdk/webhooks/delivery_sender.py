@@ -1,7 +1,7 @@
-"""Sends what is due: one endpoint's turn at a time, under a lease, with each attempt recorded after it was made.
+"""Sends due deliveries, one leased endpoint at a time, and records each attempt.
 
-A process that dies between sending and recording leaves the message pending: when the lease has ended, it is sent again
-under the same `webhook-id`. At least once, never silently lost.
+Delivery is at least once: a process that dies between sending and recording leaves the delivery pending, and another
+process sends it again under the same `webhook-id` when the lease expires.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMe
 from codesdk.webhooks.sealing import Seal
 
 LEASE_S = 60.0
-"""Four times an exchange's deadline: a living sender never loses its endpoint to another by being slow."""
+"""Four times the deadline of a request, so that a slow sender does not lose its lease."""
 BATCH_SIZE = 20
-"""Messages of one turn."""
+"""Deliveries per lease."""
 BATCH_S = 20.0
-"""Seconds after which a turn begins no further message."""
+"""Seconds after which no further delivery starts under the same lease."""
 MAX_LEASES_PER_TENANT = 2
-"""Endpoints of one tenant that are sent to at once, over all processes."""
+"""Endpoints of one tenant that are leased at once, across all processes."""
 BACKOFF_S = 5.0
 MAX_BACKOFF_S = 300.0
-"""Seconds that an endpoint rests after a failure: the first time, doubled with each, and at most. Every message of a
-dead endpoint waits for that, so it costs one attempt in five minutes, however much waits."""
+"""Seconds an endpoint backs off after a failure: the first, doubled each time, up to the maximum. All its deliveries
+wait, so that a dead endpoint costs one attempt in five minutes, whatever the size of its backlog."""
 DIGEST_KINDS = frozenset({EndpointKind.CHAT, EndpointKind.MAIL})
 DIGEST_ABOVE = 3
-"""Messages that people get one by one; what waits beyond that, up to a turn's, goes in one."""
+"""People get up to this many pending messages one by one; more are combined in a digest."""
 DIGEST_MAX_TRIES = 3
-"""Tries after which a message goes by itself: one that its receiver does not take must not hold up what goes with it."""
+"""Attempts after which a message leaves the digest, so that one that is always refused does not block the others."""
 PendingMessage = tuple[Delivery, Message]
 _log = logging.getLogger(__name__)
 
 
 class DeliverySender:
-    """Takes turns. Safe to use from several threads, each with a holder's name of its own."""
+    """Leases endpoints and sends to them. Safe to use from several threads, each with its own holder name."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class DeliverySender:
         base_url: Callable[[], str],
         jitter: Callable[[], float],
     ) -> None:
-        """`base_url`: where people and programs reach the API; `jitter`: random, from 0 up to 1."""
+        """`base_url`: public URL of the API; `jitter`: random, from 0 up to 1."""
         self._database = database
         self._writer = writer
         self._clock = clock
@@ -69,7 +69,7 @@ class DeliverySender:
         self._jitter = jitter
 
     def send_next(self, holder: str) -> int | None:
-        """Lease the endpoint whose turn it is and send what is due there. None: nothing is due anywhere."""
+        """Lease the endpoint that has waited longest and send its due deliveries; returns how many. None: nothing is due."""
         now = self._now()
         with self._database.read() as connection:
             if not store.is_due(connection, now, MAX_LEASES_PER_TENANT):
@@ -111,14 +111,14 @@ class DeliverySender:
         return self._writer.run(lambda unit: store.renew_lease(unit.connection, stored.endpoint.id, holder, until))
 
     def _abandon(self, delivery: Delivery) -> None:
-        """Nobody needs it any more: a question that has expired, or news of a day ago."""
+        """Give up on an outdated delivery: the approval has expired, or the event is a day old."""
         dead = delivery.model_copy(update={"state": DeliveryState.DEAD})
         self._writer.run(lambda unit: store.record(unit.connection, dead))
 
     def _send(self, stored: store.StoredEndpoint, group: Sequence[PendingMessage]) -> SendResult:
         try:
             return self._senders[stored.endpoint.kind].send(self._outgoing(stored, group))
-        except Fault as fault:  # a seal that does not open, a target that may not be sent to any more
+        except Fault as fault:  # a secret cannot be unsealed, or the target is no longer allowed
             return SendResult(failure=Failure.UNSENDABLE, detail=fault.message)
 
     def _outgoing(self, stored: store.StoredEndpoint, group: Sequence[PendingMessage]) -> OutgoingMessage:
@@ -152,7 +152,7 @@ class DeliverySender:
     def _record(
         self, stored: store.StoredEndpoint, sent: Sequence[Delivery], outcome: SendResult, *, began: float
     ) -> bool:
-        """Write down how it went, for each that was in the message. False: the endpoint rests now."""
+        """Record the attempt for each delivery in the message. False: the endpoint backs off now."""
         now = self._now()
         attempt = Attempt(
             at=began,
@@ -162,7 +162,7 @@ class DeliverySender:
             detail=outcome.detail[:200],
             retry_after_s=outcome.retry_after_s,
         )
-        jitter = self._jitter()  # one for all that went together, so that they go together the next time too
+        jitter = self._jitter()  # one for the whole digest, so that it is retried as a digest
         done = [_apply_outcome(delivery, attempt, outcome, now, jitter) for delivery in sent]
         rest = 0.0
         if outcome.failure is not None:
@@ -188,7 +188,7 @@ class DeliverySender:
 
 
 def _group(kind: EndpointKind, waiting: Sequence[PendingMessage]) -> list[list[PendingMessage]]:
-    """What goes in one message. People get a digest where many wait: a thousand questions are not a thousand messages."""
+    """Group deliveries into messages: a digest where many wait for people, else one message each."""
     willing = [each for each in waiting if each[0].tries < DIGEST_MAX_TRIES] if kind in DIGEST_KINDS else []
     if len(willing) <= DIGEST_ABOVE:
         return [[each] for each in waiting]
@@ -196,14 +196,14 @@ def _group(kind: EndpointKind, waiting: Sequence[PendingMessage]) -> list[list[P
 
 
 def _message_id(group: Sequence[Delivery]) -> str:
-    """The same for the same messages, and no other: receivers drop what they had under that id."""
+    """An id derived from the deliveries in the message: receivers drop a repeated id."""
     if len(group) == 1:
         return group[0].id
     return "digest_" + hashlib.sha256(" ".join(delivery.id for delivery in group).encode()).hexdigest()[:26]
 
 
 def _apply_outcome(delivery: Delivery, attempt: Attempt, outcome: SendResult, now: float, jitter: float) -> Delivery:
-    """How the delivery stands after that attempt."""
+    """The delivery after the attempt."""
     done = delivery.model_copy(update={"attempts": (*delivery.attempts, attempt), "tries": delivery.tries + 1})
     if outcome.failure is None:
         return done.model_copy(update={"state": DeliveryState.DELIVERED})

@@ -1,4 +1,4 @@
-"""The threads of one process that make deliveries and send them. Any number of processes may: rows say whose turn it is."""
+"""Threads of one process that create and send deliveries. Any number of processes may run them: leases in the database coordinate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeliveryWorkers:
-    """Runs between `start` and `stop`."""
+    """One thread that reads the event log, and `threads` that send."""
 
     def __init__(self, feed: EventFanout, sender: DeliverySender, *, name: str, threads: int, poll_s: float) -> None:
-        """`name`: of this process, which no other has; `threads`: that send, 0 for none; `poll_s`: seconds between looks."""
+        """`name`: unique to this process; `threads`: senders, 0 for none; `poll_s`: seconds between polls."""
         self._feed = feed
         self._sender = sender
         self._name = name
@@ -34,19 +34,19 @@ class DeliveryWorkers:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self, deadline_s: float = 5.0) -> None:
-        """End: what is under way is finished where that is soon; else it is sent again after its lease."""
+        """Stop. A delivery that does not finish within `deadline_s` is sent again after its lease."""
         self._stopping.set()
         self.wake()
         for thread in self._threads:
             thread.join(deadline_s if thread.is_alive() else 0)
 
     def wake(self) -> None:
-        """Something is due: look at once."""
+        """Send now instead of at the next poll."""
         with self._wakeup:
             self._wakeup.notify_all()
 
@@ -57,9 +57,9 @@ class DeliveryWorkers:
                     self.wake()
                     continue
             except Fault as fault:
-                _log.warning("webhooks: the log could not be read: %s", fault)
-            except Exception:  # noqa: BLE001 (a thread that nobody restarts must outlive a defect)
-                _log.exception("webhooks: a defect while reading the log")
+                _log.warning("webhooks: the event log cannot be read: %s", fault)
+            except Exception:  # noqa: BLE001 (nothing restarts this thread)
+                _log.exception("webhooks: reading the event log failed")
             self._stopping.wait(self._poll_s)
 
     def _send(self, holder: str) -> None:
@@ -68,8 +68,8 @@ class DeliveryWorkers:
                 if self._sender.send_next(holder) is not None:
                     continue
             except Fault as fault:
-                _log.warning("webhooks: a turn ended early: %s", fault)
-            except Exception:  # noqa: BLE001 (a thread that nobody restarts must outlive a defect)
-                _log.exception("webhooks: a defect while sending")
+                _log.warning("webhooks: sending stopped early: %s", fault)
+            except Exception:  # noqa: BLE001 (nothing restarts this thread)
+                _log.exception("webhooks: sending failed")
             with self._wakeup:
                 self._wakeup.wait(self._poll_s * 2)

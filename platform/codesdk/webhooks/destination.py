@@ -1,4 +1,4 @@
-"""Where something may be sent: an address is checked when an endpoint is made, and at each connection."""
+"""Validates targets. Addresses are checked when an endpoint is created, and again for each connection."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True)
 class Destination:
-    """A URL in its one spelling."""
+    """A normalized URL."""
 
     tls: bool
     host: str
-    """A canonical name, or an address."""
+    """A canonical host name, or an IP address."""
     port: int
     path: str
-    """With the query."""
+    """Including the query."""
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, as a Host header or a list shows them."""
+        """Scheme, host and port; the port is left out if it is the default."""
         scheme, usual = ("https", 443) if self.tls else ("http", 80)
         return f"{scheme}://{url_host(self.host)}" + ("" if self.port == usual else f":{self.port}")
 
 
 def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Destination:
-    """The URL as one that may be sent to.
+    """Parse and check a target URL.
 
     Raises:
-        EndpointWrong: not https, a password in it, a name that is none, or an address that is refused.
+        InvalidEndpoint: not https, has a password or fragment, an invalid host name, or a refused address.
     """
     try:
         parts = urlsplit(url)
@@ -65,10 +65,10 @@ def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Dest
 
 
 def mailbox_of(text: str) -> str:
-    """A plain mail address.
+    """Check a plain mail address.
 
     Raises:
-        EndpointWrong: it is none.
+        InvalidEndpoint: it is not one.
     """
     local, _, domain = text.rpartition("@")
     try:

@@ -1,4 +1,4 @@
-"""Where a tenant wants to be told, and of what."""
+"""Endpoints: where a tenant receives notifications, and of which types."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 MAX_ENDPOINTS = 50
-"""Endpoints of one tenant."""
+"""Endpoints per tenant."""
 TEST_TYPE = "webhook.test"
-"""Type of the message that a person sends to see whether an endpoint works."""
+"""Type of a test message."""
 _PREFIXES = ("approval.", "task.", "sandbox.")
 DELIVERABLE_TYPES = frozenset(
     {EventType.CALL_COMPLETED, EventType.CALL_DENIED}
     | {known for known in EventType if known.value.startswith(_PREFIXES)}
 ) - {EventType.APPROVAL_PREVIEW_STARTED, EventType.APPROVAL_PREVIEWED}
-"""Events that can be told: none of those that come by the hundred, and one message for a question, when it can be answered."""
+"""Events that are delivered: no high-volume ones, and one message per approval, sent when it can be answered."""
 _NAMES = frozenset(each.value for each in DELIVERABLE_TYPES)
 _GROUPS = frozenset({f"{prefix}*" for prefix in _PREFIXES})
 
 
 class EndpointKind(StrEnum):
-    """In what form."""
+    """How messages are delivered."""
 
     WEBHOOK = "webhook"
     """A signed POST for a program (Standard Webhooks)."""
     CHAT = "chat"
     """A message to an incoming webhook of a chat, in Slack's format."""
     MAIL = "mail"
-    """A mail, by the operator's server."""
+    """Mail through the operator's SMTP server."""
 
 
 def _check_type(name: str) -> str:
@@ -45,19 +45,19 @@ def _check_type(name: str) -> str:
 
 
 TypePattern = Annotated[str, Field(max_length=48), AfterValidator(_check_type)]
-"""A type of event, or all of a group: `approval.requested`, `task.*`."""
+"""An event type, or all of a group: `approval.requested`, `task.*`."""
 
 
 class NewEndpoint(FrozenModel):
-    """An endpoint to make."""
+    """A request to create an endpoint."""
 
     kind: EndpointKind = EndpointKind.WEBHOOK
     target: str = Field(min_length=1, max_length=2000)
     """An `https://` URL; of kind `mail` an address."""
     types: tuple[TypePattern, ...] = Field(default=("approval.*",), min_length=1, max_length=32)
-    """What it is told."""
+    """Event types to deliver."""
     principal_id: PrincipalId | None = Field(default=None, max_length=40)
-    """An approver, as whom the links and tokens in its messages answer; none: they only tell."""
+    """The approver on whose behalf links and tokens in messages vote; none: messages carry no links."""
     description: str = Field(default="", max_length=200)
 
     @model_validator(mode="after")
@@ -68,11 +68,11 @@ class NewEndpoint(FrozenModel):
 
 
 class SigningKey(FrozenModel):
-    """A signing secret, as it may be shown."""
+    """Lifetime of a signing key, without the secret."""
 
     created_at: float
     retires_at: float | None = None
-    """Until then both it and the newer ones sign."""
+    """Until then it signs together with newer keys."""
 
 
 class Endpoint(FrozenModel):
@@ -82,7 +82,7 @@ class Endpoint(FrozenModel):
     tenant_id: TenantId
     kind: EndpointKind
     target: str
-    """As far as it may be shown: of a chat's URL only where it leads."""
+    """Without credentials; for a chat only the origin."""
     types: tuple[str, ...]
     principal_id: PrincipalId | None = None
     description: str = ""
@@ -92,19 +92,19 @@ class Endpoint(FrozenModel):
     disabled_at: float | None = None
     disabled_reason: str | None = None
     failures: int = 0
-    """Attempts that failed in a row."""
+    """Consecutive failed attempts."""
 
     def wants(self, type_: str) -> bool:
-        """Whether it is told of that."""
+        """Whether this type is delivered here."""
         return any(type_ == name or (name.endswith("*") and type_.startswith(name[:-1])) for name in self.types)
 
 
 class EndpointWithSecret(FrozenModel):
-    """An endpoint that was made, or whose key was renewed."""
+    """A created endpoint, or one with a rotated key."""
 
     endpoint: Endpoint
     secret: str | None = None
-    """`whsec_…`, by which a receiver verifies; shown this once. None where nothing is signed (chat, mail)."""
+    """`whsec_…`, for verifying signatures; shown only once. None for unsigned kinds (chat, mail)."""
 
 
 class EndpointUnknown(Fault):
@@ -116,7 +116,7 @@ class EndpointUnknown(Fault):
 
 
 class EndpointLimitReached(Fault):
-    """The tenant has as many endpoints as it may."""
+    """The tenant has reached its limit of endpoints."""
 
     code = "ENDPOINTS_FULL"
     status = 409
@@ -124,7 +124,7 @@ class EndpointLimitReached(Fault):
 
 
 class InvalidEndpoint(Fault):
-    """It cannot be made or changed like that."""
+    """The endpoint cannot be created or changed as requested."""
 
     code = "ENDPOINT_WRONG"
     status = 422

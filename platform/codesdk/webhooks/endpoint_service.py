@@ -1,4 +1,4 @@
-"""A tenant's endpoints: made, listed, renewed, tried, ended; and the log of what went to them."""
+"""Manages a tenant's endpoints and their delivery log."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from codesdk.webhooks.sealing import Seal
 
 TARGET_PURPOSE = "target:"
 KEY_PURPOSE = "signing-key:"
-"""What a sealed value of an endpoint is for, before the endpoint's id."""
+"""Sealing purposes, as prefixes of the endpoint's id."""
 OVERLAP_S = 24 * 3600.0
-"""Seconds that an old key goes on signing beside a new one, where nothing else is said."""
+"""Default seconds for which a rotated key goes on signing."""
 MAX_SIGNING_KEYS = 3
 
 
 class EndpointService:
-    """Safe to use from any thread. Each verb is of one tenant; who may is the API's to ask (`tenancy.access`)."""
+    """Safe to use from any thread. Each method acts for one tenant; the API checks permissions (`tenancy.access`)."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class EndpointService:
         self._senders = senders
 
     def create(self, tenant: TenantId, wish: NewEndpoint) -> EndpointWithSecret:
-        """A new one; it is told of what happens from now on.
+        """Create an endpoint; it gets events from now on.
 
         Raises:
-            EndpointWrong: the target cannot be sent to, or the principal cannot approve.
-            EndpointsFull: there are as many as there may be.
+            InvalidEndpoint: the target is not allowed, or the principal cannot approve.
+            EndpointLimitReached: the tenant has `MAX_ENDPOINTS`.
         """
         self._check_principal(tenant, wish.principal_id)
         shown = self._senders[wish.kind].check(wish.target)
@@ -98,12 +98,12 @@ class EndpointService:
         return EndpointWithSecret(endpoint=endpoint, secret=secret)
 
     def listing(self, tenant: TenantId) -> list[Endpoint]:
-        """All of them, oldest first."""
+        """The tenant's endpoints, oldest first."""
         with self._database.read() as connection:
             return store.listing(connection, tenant)
 
     def find(self, tenant: TenantId, endpoint: str) -> Endpoint:
-        """One.
+        """One endpoint.
 
         Raises:
             EndpointUnknown: not there, or another tenant's.
@@ -111,7 +111,7 @@ class EndpointService:
         return self._load(tenant, endpoint).endpoint
 
     def delete(self, tenant: TenantId, endpoint: str) -> Endpoint:
-        """End it, with what waits for it and its log.
+        """Delete an endpoint with its pending deliveries and its log.
 
         Raises:
             EndpointUnknown: see `find`.
@@ -121,10 +121,10 @@ class EndpointService:
         return found
 
     def rotate(self, tenant: TenantId, endpoint: str, overlap_s: float = OVERLAP_S) -> EndpointWithSecret:
-        """A new signing key; for `overlap_s` seconds the old one signs beside it.
+        """Rotate the signing key; the old one goes on signing for `overlap_s` seconds.
 
         Raises:
-            EndpointUnknown: see `find`. EndpointWrong: nothing is signed for this kind.
+            EndpointUnknown: see `find`. InvalidEndpoint: messages of this kind are not signed.
         """
         now, secret = self._now(), new_secret()
         found = self._load(tenant, endpoint)
@@ -145,7 +145,7 @@ class EndpointService:
         return EndpointWithSecret(endpoint=self._writer.run(work), secret=secret)
 
     def enable(self, tenant: TenantId, endpoint: str) -> Endpoint:
-        """Let it go on: what waits for it is sent, what happened while it was stopped is not made up for.
+        """Enable an endpoint: pending deliveries are sent; events from the time it was disabled are not.
 
         Raises:
             EndpointUnknown: see `find`.
@@ -161,7 +161,7 @@ class EndpointService:
         return self._writer.run(work)
 
     def disable(self, tenant: TenantId, endpoint: str, reason: str) -> Endpoint:
-        """Stop it; what waits for it keeps waiting until it is enabled, or too old.
+        """Disable an endpoint; pending deliveries wait until it is enabled, or expire.
 
         Raises:
             EndpointUnknown: see `find`.
@@ -175,10 +175,10 @@ class EndpointService:
         return self._writer.run(work)
 
     def test(self, tenant: TenantId, endpoint: str) -> Delivery:
-        """Send a message of type `webhook.test` as soon as it can be.
+        """Queue a message of type `webhook.test`.
 
         Raises:
-            EndpointUnknown: see `find`. EndpointWrong: it is disabled.
+            EndpointUnknown: see `find`. InvalidEndpoint: it is disabled.
         """
         found = self.find(tenant, endpoint)
         if found.disabled_at is not None:
@@ -202,7 +202,7 @@ class EndpointService:
     def deliveries(
         self, tenant: TenantId, endpoint: str, state: DeliveryState | None, before: str | None, limit: int
     ) -> list[Delivery]:
-        """What went or is to go there, newest first.
+        """The endpoint's deliveries, newest first.
 
         Raises:
             EndpointUnknown: see `find`.
@@ -212,7 +212,7 @@ class EndpointService:
             return store.deliveries(connection, found.id, state, before, limit)
 
     def delivery(self, tenant: TenantId, endpoint: str, delivery: str) -> Delivery:
-        """One.
+        """One delivery.
 
         Raises:
             EndpointUnknown, DeliveryUnknown: not there, or another tenant's.
@@ -225,7 +225,7 @@ class EndpointService:
         return there[0]
 
     def replay(self, tenant: TenantId, endpoint: str, delivery: str) -> Delivery:
-        """Send it once more under the same id, whatever became of it; for another day, where that fails.
+        """Send a delivery again under the same id, in any state; failures are retried for another day.
 
         Raises:
             EndpointUnknown, DeliveryUnknown: see `delivery`.
@@ -235,7 +235,7 @@ class EndpointService:
         return self.delivery(tenant, endpoint, delivery)
 
     def forget(self, days: float, limit: int = 1000) -> int:
-        """Remove deliveries that are over and older; returns how many."""
+        """Remove finished deliveries older than `days`; returns how many."""
         before = self._now() - days * 24 * 3600.0
         forget: Callable[[Unit], int] = lambda unit: store.forget(unit.connection, before, limit)  # noqa: E731
         return self._writer.run(forget)

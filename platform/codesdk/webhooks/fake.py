@@ -1,4 +1,4 @@
-"""The fake of the `Sender` port: keeps what it is given, and answers as it is told."""
+"""In-memory `Sender` for tests."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from codesdk.webhooks.outgoing_message import OutgoingMessage, SendResult
 
 
 class FakeSender:
-    """Sends nothing anywhere."""
+    """Records messages instead of sending them."""
 
     def __init__(self, answer: Callable[[OutgoingMessage], SendResult] = lambda _: SendResult(status=200)) -> None:
-        """`answer`: how each parcel is received."""
+        """`answer`: the result for each message."""
         self.answer = answer
         self.messages_sent: list[OutgoingMessage] = []
         self._lock = threading.Lock()
 
     def check(self, target: str) -> str:
-        """Anything that looks like a URL or an address."""
+        """Accept anything that looks like a URL or a mail address."""
         if "://" not in target and "@" not in target:
             raise InvalidEndpoint("This is no target.")
         return target
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:
-        """Keep it."""
+        """Record the message."""
         with self._lock:
             self.messages_sent.append(outgoing)
         return self.answer(outgoing)

@@ -1,7 +1,7 @@
-"""From the log to deliveries, with a cursor of its own for each session.
+"""Turns events of the log into deliveries, with one cursor for each session.
 
-Cursor and deliveries move in one transaction: whatever dies between two of them, no event is told twice and none is left
-out. Two processes that read the same events find that the other has moved the cursor, and only one has its way.
+The cursor and the deliveries are written in one transaction, so that a crash neither repeats nor skips an event. When two
+processes read the same events, the first one to move the cursor wins.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from codesdk.webhooks.message_text import APPROVAL_REQUEST_TYPES
 from codesdk.webhooks.one_time_link_service import OneTimeLinkService
 
 MAX_SESSIONS_PER_TENANT = 500
-"""Sessions of one tenant that one step looks at."""
+"""Sessions of one tenant per step."""
 CLOSED_POLL_S = 10.0
-"""Seconds between looks at closed sessions, whose logs hardly grow: how late their last events may be told."""
+"""Seconds between polls of closed sessions, whose logs hardly grow: the delay of their last events."""
 MAX_FIELD_BYTES = 2 * 1024
-"""JSON of one field of an event's payload: what is larger is left out and named in `omitted`."""
+"""Bytes of JSON of one payload field; a larger field is left out and named in `omitted`."""
 MAX_PREVIEW_TEXT_BYTES = 512
-"""JSON of one text of a preview that goes into a message."""
+"""Bytes of JSON of one text of a preview."""
 MAX_PREVIEW_FILES = 10
-"""Changed files that a message names, where a preview is too large for it."""
+"""Changed files that a message lists if its preview is too large."""
 MAX_INPUT_BYTES = 12 * 1024
-"""JSON of the input that an approval shows; a larger one is on the page and in the API."""
+"""Bytes of JSON of an approval's input; a larger one is on the approval page and in the API."""
 _log = logging.getLogger(__name__)
 
 
 class ApprovalSnapshot(FrozenModel):
-    """What a message says of an approval."""
+    """The parts of an approval that go into a message."""
 
     digest: str
     expires_at: float
@@ -49,11 +49,11 @@ class ApprovalSnapshot(FrozenModel):
 
 
 ApprovalLookup = Callable[[TenantId, ApprovalId], ApprovalSnapshot | None]
-"""An approval of that tenant."""
+"""Finds an approval of a tenant."""
 
 
 class EventFanout:
-    """Makes deliveries."""
+    """Creates deliveries from events."""
 
     def __init__(
         self, *, log: EventLog, writer: Writer, clock: Clock, ids: Ids, tickets: OneTimeLinkService, ask: ApprovalLookup
@@ -67,13 +67,13 @@ class EventFanout:
         self._closed_at = -CLOSED_POLL_S
 
     def step(self) -> int:
-        """Look at every log that has grown; returns how many deliveries were made. Called by one thread."""
+        """Process new events of all sessions; returns the number of deliveries created. Called by one thread."""
         now = self._clock.monotonic()
         closed = now - self._closed_at >= CLOSED_POLL_S
         with self._log.database.read() as connection:
             found = store.lagging_sessions(connection, MAX_SESSIONS_PER_TENANT, closed=closed)
         if closed and not found:
-            self._closed_at = now  # with a full look that found nothing, all is told up to here
+            self._closed_at = now  # every session is up to date as of now
         return sum(self._fan_out(each) for each in found)
 
     def _fan_out(self, place: store.LaggingSession) -> int:
@@ -95,7 +95,7 @@ class EventFanout:
         return self._writer.run(work)
 
     def _events(self, place: store.LaggingSession) -> tuple[list[Event], int]:
-        """What comes next in that log, and how far that goes."""
+        """The next events of the session, and the last sequence number among them."""
         after = place.after or 0
         for limit in (500, 1):
             try:
@@ -104,8 +104,8 @@ class EventFanout:
                 reason = fault
             else:
                 return events, events[-1].seq if events else after
-        # It will not become readable by waiting, and what comes after it must go out.
-        _log.warning("event %d of %s is told to no webhook: %s", after + 1, place.session, reason)
+        # Waiting does not make it readable, and later events must still go out.
+        _log.warning("event %d of %s is skipped by webhooks: %s", after + 1, place.session, reason)
         return [], after + 1
 
     def _approval_snapshot(self, tenant: TenantId, event: Event) -> ApprovalSnapshot | None:
@@ -138,19 +138,19 @@ class EventFanout:
             state=DeliveryState.PENDING,
             created_at=now,
             due_at=now,
-            # Nobody can answer a question that has expired; its expiry is a message of its own.
+            # An expired approval can't be answered; its expiry has its own message.
             until=min(now + WINDOW_S, asked.expires_at) if asks and asked is not None else now + WINDOW_S,
         )
         store.add(unit.connection, delivery, message_of(event, type_, asked))
 
 
 def type_of(event: Event) -> str | None:
-    """As what an event is told; None: not at all."""
+    """The message type of an event; None if it is not delivered."""
     return str(event.type) if event.type in DELIVERABLE_TYPES else None
 
 
 def message_of(event: Event, type_: str, asked: ApprovalSnapshot | None) -> Message:
-    """What goes out of an event: thin, and bounded."""
+    """The bounded message for an event."""
     omitted = [name for name, value in event.payload.items() if _size(value) > MAX_FIELD_BYTES]
     data: dict[str, Any] = {
         "session_id": event.trace.session_id,
@@ -175,7 +175,7 @@ def message_of(event: Event, type_: str, asked: ApprovalSnapshot | None) -> Mess
 
 
 def _shorten_preview(preview: Any) -> Any:
-    """A preview without its texts, and with the first of its files: the page shows all of it."""
+    """The preview without long texts and with its first files; the approval page shows all of it."""
     if not isinstance(preview, dict):
         return preview
     files = preview.get("files") or []

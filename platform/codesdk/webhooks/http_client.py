@@ -1,7 +1,7 @@
-"""One POST to a checked address: resolved once, every answer checked, connected to what was checked, never redirected.
+"""Sends one POST to a checked address: the name is resolved once, and redirects are never followed.
 
-The usual HTTP clients resolve names on their own, after any check. Here the socket is connected first and h11 speaks on
-it. One deadline bounds everything: a receiver that sends a byte now and then gets no longer than a dead one.
+Common HTTP clients resolve names themselves, after any check. Here the socket is connected to the checked address, and
+h11 runs on top of it. One deadline covers the whole exchange, so that a slow receiver costs no more than a dead one.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import Destination
 
 DEADLINE_S = 15.0
-"""Seconds for one exchange, from the connection to the end of the answer's head (Standard Webhooks asks for 15 to 30)."""
+"""Seconds from connecting to the end of the response headers (Standard Webhooks recommends 15 to 30)."""
 MAX_HEAD = 16 * 1024
 MAX_BODY = 64 * 1024
-"""Bytes of an answer that are read and thrown away, so that an honest receiver is not cut off while it speaks."""
+"""Bytes of a response body that are read and discarded, so that the receiver's write is not cut off."""
 
 
 @dataclass(frozen=True)
 class WebhookResponse:
-    """The receiver's answer."""
+    """The receiver's response."""
 
     status: int
     retry_after_s: float | None = None
 
 
 class RequestFailed(Exception):
-    """There was no answer. It is turned into an attempt's failure by whoever sends."""
+    """No response. The sender turns it into the attempt's failure."""
 
     def __init__(self, failure: Failure, detail: str) -> None:
         super().__init__(detail)
@@ -44,7 +44,7 @@ class RequestFailed(Exception):
 
 
 class WebhookClient:
-    """Posts. Safe to use from any thread."""
+    """Safe to use from any thread."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class WebhookClient:
         self._deadline_s = deadline_s
 
     def post(self, to: Destination, body: bytes, headers: Mapping[str, str]) -> WebhookResponse:
-        """Send it.
+        """POST `body`.
 
         Raises:
-            Unanswered: with what kept it from being answered.
+            RequestFailed: with the reason.
         """
         ends = self._monotonic() + self._deadline_s
         try:
@@ -107,7 +107,7 @@ class WebhookClient:
         raise RequestFailed(Failure.NO_ANSWER, "the connection ended without an answer")
 
     def _send(self, channel: socket.socket, content: bytes, ends: float) -> None:
-        channel.settimeout(self._remaining(ends))  # of sendall, this bounds the whole
+        channel.settimeout(self._remaining(ends))  # covers the whole sendall
         channel.sendall(content)
 
     def _events(self, channel: socket.socket, protocol: h11.Connection, ends: float) -> Iterator[object]:
@@ -125,7 +125,7 @@ class WebhookClient:
                 yield event
 
     def _drain(self, channel: socket.socket, protocol: h11.Connection, ends: float) -> None:
-        """Hear the rest out, within bounds; the status stands already."""
+        """Read and discard the rest of the response, up to `MAX_BODY`."""
         got = 0
         with contextlib.suppress(OSError, h11.ProtocolError):
             for event in self._events(channel, protocol, ends):

@@ -1,4 +1,4 @@
-"""Signed webhooks, and chats by their incoming webhooks."""
+"""HTTP senders: signed webhooks (Standard Webhooks 1.0, `v1`, HMAC-SHA256) and incoming webhooks of chats."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMe
 
 _GONE = 410
 _BLOCK = 2800
-"""Characters of a section's text; Slack takes 3000."""
+"""Characters of a section's text; Slack's limit is 3000."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 (a prefix, no secret)
 SECRET_BYTES = 32
-"""Of a secret; the specification asks for 24 to 64."""
+"""Bytes of a secret; the specification asks for 24 to 64."""
 
 
 def new_secret() -> str:
-    """A new signing secret in the form that receivers' libraries take."""
+    """A new signing secret, in the format of the Standard Webhooks libraries."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def signature_headers(message_id: str, body: str, at: datetime, keys: Sequence[str]) -> dict[str, str]:
-    """What goes with the body: one signature for each secret, newest first."""
+    """The `webhook-*` headers, with one signature for each key, newest first."""
     signatures = [Webhook(key).sign(message_id, at, body) for key in keys]
     return {
         "webhook-id": message_id,
@@ -50,12 +50,12 @@ class WebhookSender:
         self._allow_http = allow_http
 
     def check(self, target: str) -> str:
-        """The whole URL, without its query."""
+        """The URL without its query."""
         destination = destination_of(target, self._policy, allow_http=self._allow_http)
         return (destination.origin + destination.path.partition("?")[0])[:300]
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:
-        """POST it, signed with each key."""
+        """POST the message, signed with each key."""
         body = json.dumps(body_of(outgoing), ensure_ascii=False, separators=(",", ":"))
         signed = signature_headers(outgoing.id, body, outgoing.at, outgoing.keys)
         return self._post(outgoing.target, body, {"content-type": "application/json", **signed})
@@ -80,7 +80,7 @@ class WebhookSender:
 
 
 def body_of(outgoing: OutgoingMessage) -> dict[str, Any]:
-    """The message as a program gets it."""
+    """The JSON body of a webhook."""
     message = outgoing.message
     data = dict(message.data)
     if outgoing.answer is not None:
@@ -89,21 +89,21 @@ def body_of(outgoing: OutgoingMessage) -> dict[str, Any]:
 
 
 class ChatSender(WebhookSender):
-    """Slack's incoming webhooks, and chats that take their format."""
+    """Incoming webhooks of Slack, and of chats that accept its format."""
 
     def check(self, target: str) -> str:
-        """Where it leads: the path of such a URL is its password."""
+        """The origin only: the path of an incoming webhook is its credential."""
         return f"{destination_of(target, self._policy, allow_http=self._allow_http).origin}/…"[:300]
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:
-        """POST it; the URL itself is the credential."""
+        """POST the message; the URL itself is the credential."""
         return self._post(
             outgoing.target, json.dumps(slack(outgoing)), {"content-type": "application/json; charset=utf-8"}
         )
 
 
 def slack(outgoing: OutgoingMessage) -> dict[str, Any]:
-    """Blocks of plain text: nothing that an agent wrote is read as markup, mention or link."""
+    """The message as plain-text blocks, so that nothing an agent wrote becomes markup, a mention or a link."""
     title = title_of([item.message for item in outgoing.items])
     blocks: list[dict[str, Any]] = [{"type": "header", "text": _plain(title[:150])}]
     if outgoing.more:
@@ -116,7 +116,7 @@ def slack(outgoing: OutgoingMessage) -> dict[str, Any]:
 
 
 def _line(item: DigestItem) -> dict[str, Any]:
-    """One of several, with its button beside it."""
+    """One item of a digest, with its button."""
     section = {"type": "section", "text": _plain("\n".join(summary_lines(item.message)))}
     return section if item.answer is None else {**section, "accessory": _button(item.answer)}
 
@@ -134,5 +134,5 @@ def _truncate(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    # The text of a notification is read as Slack's own markup.
+    # Slack parses this field as markup.
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Mail by the operator's own server."""
+"""Sends mail through the operator's SMTP server."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from codesdk.webhooks.message_text import lines, summary_lines, title_of
 from codesdk.webhooks.outgoing_message import AnswerLink, OutgoingMessage, SendResult
 
 TIMEOUT_S = 15.0
-"""Seconds that one step of the exchange with the server may take."""
+"""Seconds for one step of the SMTP exchange."""
 
 
 @dataclass(frozen=True)
 class MailServer:
-    """An SMTP server that takes our mail."""
+    """Address and credentials of an SMTP server."""
 
     host: str
     port: int
     tls: bool
-    """From the first byte; without it, STARTTLS is used where the server offers it and asked for where there is a password."""
+    """Implicit TLS. Without it, STARTTLS is used if offered, and required with a password."""
     user: str = ""
     password: str = ""
 
     @classmethod
     def of(cls, url: str) -> MailServer:
-        """`smtps://user:password@host:port`, or `smtp://…`; the settings have checked it."""
+        """`smtps://user:password@host:port`, or `smtp://…`; already validated by the settings."""
         parts = urlsplit(url)
         tls = parts.scheme == "smtps"
         return cls(
@@ -54,10 +54,10 @@ class MailSender:
         self._tls = tls
 
     def check(self, target: str) -> str:
-        """The address.
+        """The mail address.
 
         Raises:
-            EndpointWrong: it is none, or there is no server to send by.
+            InvalidEndpoint: not a mail address, or no SMTP server is configured.
         """
         if self._server is None:
             raise InvalidEndpoint(
@@ -66,7 +66,7 @@ class MailSender:
         return mailbox_of(target)
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:
-        """Hand it to the server. Delivered is what the server took; what becomes of it there is not known here."""
+        """Hand the mail to the server. It counts as delivered once the server has accepted it."""
         if self._server is None:
             return SendResult(failure=Failure.UNSENDABLE, detail="CODESDK_SMTP_URL is not set")
         try:
@@ -99,7 +99,7 @@ def _failure(error: smtplib.SMTPException | OSError) -> SendResult:
         case smtplib.SMTPRecipientsRefused():
             code = next(iter(error.recipients.values()))[0]
             return SendResult(status=code, failure=Failure.STATUS, detail=f"the server refused the recipient: {code}")
-        case smtplib.SMTPException():  # an OSError as well, so it comes before those
+        case smtplib.SMTPException():  # a subclass of OSError, so it comes first
             return SendResult(failure=Failure.NO_ANSWER, detail=type(error).__name__)
         case TimeoutError():
             return SendResult(failure=Failure.TIMEOUT, detail=f"no answer within {TIMEOUT_S:g} s")
@@ -110,7 +110,7 @@ def _failure(error: smtplib.SMTPException | OSError) -> SendResult:
 
 
 def render_mail(outgoing: OutgoingMessage, sender: str) -> EmailMessage:
-    """The mail. The library refuses header values with line ends; `heading` has none."""
+    """The mail. The email library refuses header values with line breaks; `heading` has none."""
     mail = EmailMessage()
     mail["From"] = sender
     mail["To"] = outgoing.target

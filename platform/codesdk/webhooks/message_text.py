@@ -1,4 +1,4 @@
-"""A message in words, for people. Everything that an agent wrote is hostile here: control characters are written out."""
+"""Renders messages as text for people. Agent-written text is untrusted: control characters are escaped."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from codesdk.transcript.rendering import escape_control, line
 from codesdk.webhooks.delivery import Message
 
 PREVIEW_CHARACTERS = 1200
-"""Of a preview: a chat's message takes 3,000 in all, and the page shows the whole."""
+"""Characters of a preview; a chat message takes 3,000 in all, and the approval page shows everything."""
 BRIEF_CHARACTERS = 200
-"""Of a line of one message among several: twenty of them, and their links, fit a chat's message and a screen."""
+"""Characters of a line in a digest, so that twenty items with links fit one chat message."""
 APPROVAL_REQUEST_TYPES = frozenset({"approval.requested", "approval.escalated"})
-"""Messages that want an answer."""
+"""Messages that ask for a vote."""
 _TITLES = {
     "approval.requested": "Approval wanted",
     "approval.escalated": "Approval still wanted",
@@ -29,7 +29,7 @@ _TITLES = {
 
 
 def heading(message: Message) -> str:
-    """One line."""
+    """Title of one message."""
     title = _TITLES.get(message.type, message.type)
     approval = message.data.get("approval") or {}
     tool = approval.get("tool") or (message.data.get("payload") or {}).get("name")
@@ -37,7 +37,7 @@ def heading(message: Message) -> str:
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """One line for all of them."""
+    """Title of a message or a digest."""
     if len(messages) == 1:
         return heading(messages[0])
     asking = sum(message.type in APPROVAL_REQUEST_TYPES for message in messages)
@@ -48,7 +48,7 @@ def title_of(messages: Sequence[Message]) -> str:
 
 
 def summary_lines(message: Message) -> list[str]:
-    """It in a few short lines, where it stands among others."""
+    """A digest item, in a few short lines."""
     approval: dict[str, Any] = message.data.get("approval") or {}
     payload = message.data.get("payload") or {}
     told = [line(input_text(approval["input"]))[:BRIEF_CHARACTERS]] if "input" in approval else []
@@ -58,7 +58,7 @@ def summary_lines(message: Message) -> list[str]:
 
 
 def lines(message: Message) -> list[str]:
-    """What happened, and of an approval what would run and why it is asked."""
+    """The body: what happened and, for an approval, what would run and why it needs one."""
     approval: dict[str, Any] = message.data.get("approval") or {}
     told = [
         ("Why", approval.get("reason")),
@@ -81,7 +81,7 @@ def lines(message: Message) -> list[str]:
 
 
 def input_text(given: Any) -> str:
-    """A call's input: the command line where that is all of it."""
+    """A call's input: the command line if that is all of it, else JSON."""
     command = given.get("command") if isinstance(given, dict) and len(given) == 1 else None
     return command if isinstance(command, str) else json.dumps(given, ensure_ascii=False, indent=2)
 

@@ -1,4 +1,4 @@
-"""A ticket: what its token stands for, and why one does not open anything."""
+"""One-time links: the record behind a token, and the reasons a token is refused."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from codesdk.errors import ExitCode, Fault
 
 
 class OneTimeLink(FrozenModel):
-    """What a token stands for."""
+    """The approval, approver and bounds behind one token."""
 
     id: OneTimeLinkId
     tenant_id: TenantId
     session_id: SessionId
     approval_id: ApprovalId
     principal_id: PrincipalId
-    """As whom it answers: the approver of record."""
+    """The approver of record."""
     digest: str
-    """Of exactly what would run."""
+    """Digest of the call to approve."""
     expires_at: float
     """Seconds since the epoch, on the database's clock."""
     endpoint_id: EndpointId | None = None
-    """To which it went: removed or disabled, it takes its tickets along."""
+    """The endpoint that received the link. Removing or disabling it invalidates the link."""
     look_only: bool = False
-    """Its page shows the approval, and it answers nothing: who decides there does so by a key of their own."""
+    """View-only: the page shows the approval, and deciding takes an API key."""
     used_at: float | None = None
     expired: bool = False
-    """As of the reading, on the database's clock."""
+    """At the time of reading, on the database's clock."""
     withdrawn: bool = False
-    """As of the reading: its endpoint is removed or disabled."""
+    """At the time of reading: the endpoint is removed or disabled."""
 
 
 class LinkInvalid(Fault):
-    """No ticket of this installation: badly formed, wrongly signed, or its approval was removed."""
+    """The token is malformed or wrongly signed, or its approval was removed."""
 
     code = "TICKET_INVALID"
     status = 401
@@ -40,7 +40,7 @@ class LinkInvalid(Fault):
 
 
 class LinkExpired(Fault):
-    """Its approval's time is over."""
+    """The approval has expired."""
 
     code = "TICKET_EXPIRED"
     status = 403
@@ -48,14 +48,14 @@ class LinkExpired(Fault):
 
 
 class LinkUsed(Fault):
-    """It has answered; a ticket answers once."""
+    """The link has been used; it works once."""
 
     code = "TICKET_USED"
     status = 409
 
 
 class LinkWithdrawn(Fault):
-    """The endpoint to which it went was removed, or is disabled."""
+    """The endpoint that received the link was removed or disabled."""
 
     code = "TICKET_WITHDRAWN"
     status = 403
@@ -63,7 +63,7 @@ class LinkWithdrawn(Fault):
 
 
 class LinkViewOnly(Fault):
-    """It went to somebody who is not trusted to decide: it only shows."""
+    """The link is view-only."""
 
     code = "TICKET_LOOKS_ONLY"
     status = 403
@@ -71,7 +71,7 @@ class LinkViewOnly(Fault):
 
 
 class LinkMismatch(Fault):
-    """It is for another approval, or for other content than the vote names."""
+    """The link is for another approval, or for another digest."""
 
     code = "TICKET_ELSEWHERE"
     status = 403

@@ -1,7 +1,7 @@
-"""Tickets: a signed link or token that answers one approval once, as one principal, until the approval expires.
+"""Issues and checks one-time links: signed tokens that answer one approval once, as one principal, until it expires.
 
-A ticket's row says everything that it stands for, and its token is the row's id with a signature over all of that. So
-the same token can be made again for a repeated delivery, and no token is stored anywhere.
+A token is the id of the link's row with a signature over its contents. It can be derived again for a repeated delivery,
+so no token is stored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from codesdk.webhooks.one_time_link import (
 )
 from codesdk.webhooks.sealing import Seal
 
-LINK_TOKEN_PREFIX = "csdk_tkt_"  # noqa: S105 (what all of them begin with)
+LINK_TOKEN_PREFIX = "csdk_tkt_"  # noqa: S105 (a prefix, no secret)
 _TOKEN = re.compile(r"csdk_tkt_([0-9A-HJKMNP-TV-Z]{26})_([A-Za-z0-9_-]{43})", re.ASCII)
 _PURPOSE = "approval-ticket"
 
 
 class OneTimeLinkService:
-    """Mints, reads and uses up tickets. Safe to use from any thread."""
+    """Issues, reads and redeems links. Safe to use from any thread."""
 
     def __init__(self, database: Database, ids: Ids, seal: Seal) -> None:
         self._database = database
@@ -51,10 +51,10 @@ class OneTimeLinkService:
         endpoint: EndpointId | None = None,
         look_only: bool = False,
     ) -> OneTimeLink:
-        """A new ticket. Whoever holds its token votes as `principal`, whose role is looked at when it is used.
+        """A new link. The holder of its token votes as `principal`, whose role is checked when the token is used.
 
-        `expires_at`: of the approval, seconds since the epoch on the database's clock. `endpoint`: to which it goes, and
-        with which it ends. `look_only`: it shows the approval and decides nothing.
+        `expires_at`: expiry of the approval, seconds since the epoch on the database's clock. `endpoint`: the receiver;
+        removing or disabling it invalidates the link. `look_only`: the link shows the approval but can't decide.
         """
         ticket = OneTimeLink(
             id=OneTimeLinkId(self._ids.new(IdKind.TICKET)),
@@ -71,25 +71,25 @@ class OneTimeLinkService:
         return ticket
 
     def token(self, ticket: OneTimeLink) -> str:
-        """The ticket's secret; the same each time."""
+        """The link's token; the same each time."""
         signature = base64.urlsafe_b64encode(self._signature(ticket)).decode().rstrip("=")
         return f"{LINK_TOKEN_PREFIX}{ticket.id.partition('_')[2]}_{signature}"
 
     def page(self, ticket: OneTimeLink, base_url: str) -> str:
-        """The link to the page where its holder sees the approval and decides. `base_url`: without a final slash."""
+        """URL of the approval page. `base_url`: without a trailing slash."""
         return f"{base_url}/approve/{self.token(ticket)}"
 
     def find(self, ticket: OneTimeLinkId) -> OneTimeLink | None:
-        """The ticket of that id."""
+        """The link of that id."""
         with self._database.read() as connection:
             return store.find_link(connection, ticket)
 
     def read(self, token: str) -> OneTimeLink:
-        """What the token stands for, used or not, expired or not.
+        """The link behind a token, whether or not it is used or expired.
 
         Raises:
-            TicketInvalid: which of the reasons is not told.
-            TicketWithdrawn: its endpoint is gone or disabled.
+            LinkInvalid: the message does not tell which of the reasons.
+            LinkWithdrawn: its endpoint is removed or disabled.
         """
         form = _TOKEN.fullmatch(token)
         found = self.find(OneTimeLinkId(f"{IdKind.TICKET}_{form[1]}")) if form else None
@@ -102,12 +102,12 @@ class OneTimeLinkService:
         return found
 
     def use(self, unit: Unit, ticket: OneTimeLink, *, approval: str, digest: str) -> None:
-        """Use it up, in the transaction of the vote: a vote that is refused leaves it as it was.
+        """Redeem the link, in the transaction of the vote: a refused vote leaves it unused.
 
         Raises:
-            TicketElsewhere: the vote is not what the ticket was given for.
-            TicketLooksOnly: it decides nothing.
-            TicketUsed, TicketWithdrawn, TicketExpired: judged by the database, in the statement that uses it.
+            LinkMismatch: the vote is about another approval or digest.
+            LinkViewOnly: the link can't decide.
+            LinkUsed, LinkWithdrawn, LinkExpired: as of the statement that redeems it.
         """
         if ticket.look_only:
             raise LinkViewOnly(
@@ -133,7 +133,7 @@ class OneTimeLinkService:
 
     def _signature(self, ticket: OneTimeLink) -> bytes:
         facts = (ticket.id, ticket.tenant_id, ticket.approval_id, ticket.principal_id, ticket.digest)
-        # Only where they are there: a token that was given out before there were such tickets stays what it was.
+        # Only where set, so that tokens from before these fields existed keep their signature.
         bounds = [ticket.endpoint_id or "", "looks" if ticket.look_only else ""]
         return self._seal.mark(_PURPOSE, *facts, repr(ticket.expires_at), *(bounds if any(bounds) else ()))
 

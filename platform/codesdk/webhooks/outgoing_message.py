@@ -1,4 +1,4 @@
-"""What a sender gets, and the port that senders are."""
+"""Outgoing messages, and the `Sender` port."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from codesdk.webhooks.delivery import Failure, Message
 
 
 class AnswerLink(FrozenModel):
-    """How an approval may be answered from a message."""
+    """How to answer an approval from a message."""
 
     approval_id: str
     digest: str
-    """A vote echoes it."""
+    """To be sent back with the vote."""
     expires_at: float
     url: str
-    """Where a program posts its vote."""
+    """Where a program posts the vote."""
     token: str
-    """Its credential, for one vote: `Authorization: Bearer …`."""
+    """Bearer token for one vote: `Authorization: Bearer …`."""
     page: str
-    """Where a person sees it and decides. Whoever has this link is the endpoint's principal for this one vote."""
+    """The approval page. Anyone with this link acts as the endpoint's principal for this one vote."""
 
 
 class DigestItem(FrozenModel):
-    """One message among those of a digest."""
+    """One message of a digest."""
 
     message: Message
     answer: AnswerLink | None
@@ -34,49 +34,49 @@ class DigestItem(FrozenModel):
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """One message, ready to go; or a digest of several, for people."""
+    """One message ready to send, or a digest of several, for people."""
 
     id: str
     target: str
-    """Opened: a URL or a mail address."""
+    """Unsealed: a URL or a mail address."""
     keys: tuple[str, ...]
     """Signing secrets, newest first."""
     message: Message
     answer: AnswerLink | None
     at: datetime
-    """When it is sent; a signature holds for some minutes around it."""
+    """Time of sending; receivers accept the signature for some minutes around it."""
     more: tuple[DigestItem, ...] = ()
-    """What waited together with it and goes in the same message; only chats and mail get such."""
+    """Further messages of the digest; only for chat and mail."""
 
     @property
     def items(self) -> tuple[DigestItem, ...]:
-        """All that it tells."""
+        """All messages in it."""
         return (DigestItem(message=self.message, answer=self.answer), *self.more)
 
 
 @dataclass(frozen=True)
 class SendResult:
-    """How it went; an expected outcome, never an exception."""
+    """Outcome of an attempt; failures are values, not exceptions."""
 
     status: int | None = None
     failure: Failure | None = None
     detail: str = ""
     retry_after_s: float | None = None
     gone: bool = False
-    """The receiver wants nothing more, ever."""
+    """The receiver answered 410 Gone: disable the endpoint."""
 
 
 class Sender(Protocol):
-    """Sends parcels of one kind. Every one passes tests/contract/test_senders.py."""
+    """Sends messages of one kind. Every implementation passes tests/contract/test_senders.py."""
 
     def check(self, target: str) -> str:
-        """The target as it may be shown in lists.
+        """Validate a target; returns it as lists may show it.
 
         Raises:
-            EndpointWrong: nothing can be sent there.
+            InvalidEndpoint: nothing can be sent there.
         """
         ...
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:
-        """Send it and wait for the answer, for a bounded time."""
+        """Send the message and wait for the response, for a bounded time."""
         ...

@@ -1,4 +1,4 @@
-"""Secrets that must be used again, and so cannot be kept as a hash: sealed in the database, the key outside it (ADR 18)."""
+"""Encrypts secrets that must be readable again, so they can't be hashed; the key stays outside the database (ADR 18)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION = "s1."
 
 
 class SealBroken(Fault):
-    """What was sealed cannot be opened with this installation's key."""
+    """A sealed value cannot be opened with this installation's key."""
 
     code = "SEAL_BROKEN"
     status = 500
@@ -30,28 +30,28 @@ class SealBroken(Fault):
         """What to do."""
         return (
             "Give the processes the CODESDK_SEALING_KEY (or the file sealing.key) that it was sealed with, "
-            "or make the endpoint anew."
+            "or create the endpoint again."
         )
 
 
 class Seal:
-    """Seals and signs under one key. Each purpose has a key of its own, derived from it."""
+    """Encrypts and signs with keys derived from one master key, one for each purpose."""
 
     def __init__(self, key: Callable[[], bytes]) -> None:
-        """`key`: of any length, from 256 random bits; asked for at the first need, which most processes never have."""
+        """`key`: at least 256 random bits; read on first use, because most processes never need it."""
         self._key = cache(key)
 
     def close(self, secret: str, purpose: str) -> str:
-        """The secret as the database may hold it. It opens for this purpose only."""
+        """Encrypt a secret for storage. It opens for this purpose only."""
         nonce = os.urandom(_NONCE)
         sealed = AESGCM(self._derived("seal")).encrypt(nonce, secret.encode(), purpose.encode())
         return _VERSION + base64.urlsafe_b64encode(nonce + sealed).decode()
 
     def open(self, sealed: str, purpose: str) -> str:
-        """The secret.
+        """Decrypt a secret.
 
         Raises:
-            SealBroken: sealed with another key or for another purpose, or changed since.
+            SealBroken: sealed with another key or for another purpose, or modified.
         """
         try:
             content = base64.urlsafe_b64decode(sealed.removeprefix(_VERSION))
@@ -61,8 +61,8 @@ class Seal:
         return opened.decode()
 
     def mark(self, purpose: str, *facts: str) -> bytes:
-        """A signature over these facts in this order (HMAC-SHA256); for comparison in constant time."""
-        # Each with its length: no two lists of facts read the same.
+        """An HMAC-SHA256 over the facts, in order. Compare it in constant time."""
+        # Each with its length, so that no two lists give the same message.
         message = b"".join(len(fact.encode()).to_bytes(8, "big") + fact.encode() for fact in facts)
         return hmac.digest(self._derived(f"mark:{purpose}"), message, hashlib.sha256)
 

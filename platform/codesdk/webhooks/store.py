@@ -27,7 +27,7 @@ _PENDING = DeliveryState.PENDING.value
 
 
 class SealedKey(NamedTuple):
-    """A signing secret as it is stored."""
+    """A signing secret as stored: encrypted."""
 
     sealed: str
     created_at: float
@@ -35,7 +35,7 @@ class SealedKey(NamedTuple):
 
 
 class StoredEndpoint(NamedTuple):
-    """An endpoint with what is sealed of it."""
+    """An endpoint with its sealed target and keys."""
 
     endpoint: Endpoint
     target: str
@@ -43,73 +43,73 @@ class StoredEndpoint(NamedTuple):
 
 
 class LaggingSession(NamedTuple):
-    """A session whose log has more than was made into deliveries."""
+    """A session with events that have not become deliveries."""
 
     tenant: TenantId
     session: SessionId
     after: int | None
-    """How far it was; None: it has no cursor yet."""
+    """Its cursor; None if it has none yet."""
 
 
 # -- endpoints ---------------------------------------------------------------------------------------------------------
 
 
 def insert(connection: Connection, endpoint: Endpoint, target: str, keys: tuple[SealedKey, ...]) -> None:
-    """Add it."""
+    """Add an endpoint."""
     row = endpoint.model_dump(include={"id", "tenant_id", "principal_id", "description", "created_at"})
     row |= {"kind": endpoint.kind.value, "shown_target": endpoint.target, "target": target}
     connection.execute(insert_into(_E), {**row, "types": json.dumps(endpoint.types), "secrets": json.dumps([*keys])})
 
 
 def find(connection: Connection, tenant: TenantId, endpoint: str) -> StoredEndpoint | None:
-    """One of the tenant's."""
+    """One endpoint of the tenant."""
     query = select(_E).where(_E.c.id == endpoint, _E.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
     return _stored(row) if row else None
 
 
 def listing(connection: Connection, tenant: TenantId) -> list[Endpoint]:
-    """All of the tenant's, oldest first."""
+    """The tenant's endpoints, oldest first."""
     query = select(_E).where(_E.c.tenant_id == tenant).order_by(_E.c.created_at, _E.c.id)
     return [_stored(row).endpoint for row in connection.execute(query)]
 
 
 def enabled_endpoints(connection: Connection, tenant: TenantId) -> list[Endpoint]:
-    """Those that are told of what happens now."""
+    """The tenant's enabled endpoints."""
     return [endpoint for endpoint in listing(connection, tenant) if endpoint.disabled_at is None]
 
 
 def remove(connection: Connection, endpoint: str) -> None:
-    """With everything that was to go there."""
+    """Remove an endpoint and its deliveries."""
     connection.execute(delete(_D).where(_D.c.endpoint_id == endpoint))
     connection.execute(delete(_E).where(_E.c.id == endpoint))
 
 
 def set_keys(connection: Connection, endpoint: str, keys: tuple[SealedKey, ...]) -> None:
-    """Its signing secrets, newest first."""
+    """Replace its signing keys, newest first."""
     connection.execute(update(_E).where(_E.c.id == endpoint).values(secrets=json.dumps([*keys])))
 
 
 def set_disabled(connection: Connection, endpoint: str, at: float | None, reason: str | None) -> None:
-    """Stop it, or let it go on with a clean slate."""
+    """Disable an endpoint, or enable it (`at` is None) and reset its backoff."""
     fresh = {"failures": 0, "not_before": 0.0} if at is None else {}
     connection.execute(update(_E).where(_E.c.id == endpoint).values(disabled_at=at, disabled_reason=reason, **fresh))
 
 
-# -- from the log to deliveries ----------------------------------------------------------------------------------------
+# -- fan-out of events ------------------------------------------------------------------------------------------------
 
 
 def reset_cursors(connection: Connection, tenant: TenantId) -> None:
-    """Set every session's cursor to the end of its log: what was before the tenant's first endpoint is told to nobody."""
+    """Move every session's cursor to the end of its log: events before the tenant's first endpoint are not delivered."""
     of_tenant = select(sessions.c.id, sessions.c.last_seq).where(sessions.c.tenant_id == tenant)
     connection.execute(delete(_C).where(_C.c.session_id.in_(select(of_tenant.subquery().c.id))))
     connection.execute(insert_into(_C).from_select(["session_id", "seq"], of_tenant))
 
 
 def lagging_sessions(connection: Connection, each: int, *, closed: bool) -> list[LaggingSession]:
-    """Sessions of tenants that listen, at most `each` of one tenant; what was imported happened elsewhere.
+    """Sessions with new events, of tenants with enabled endpoints; at most `each` per tenant, imported sessions excluded.
 
-    `closed`: those that are closed too, of which there may be very many.
+    `closed`: include closed sessions, of which there may be very many.
     """
     listening = select(_E.c.tenant_id).where(_E.c.disabled_at.is_(None)).distinct()
     grown = (sessions.c.last_seq > func.coalesce(_C.c.seq, 0)) & sessions.c.imported_at.is_(None)
@@ -123,7 +123,7 @@ def lagging_sessions(connection: Connection, each: int, *, closed: bool) -> list
 
 
 def advance(connection: Connection, session: SessionId, before: int | None, after: int) -> bool:
-    """Move the session's cursor, if it still is where it was seen. False: another process has been here."""
+    """Move the session's cursor from `before` to `after`. False: another process has moved it."""
     if before is None:
         made = "INSERT INTO webhook_cursors (session_id, seq) VALUES (:session, :seq) ON CONFLICT DO NOTHING"
         return connection.execute(text(made), {"session": session, "seq": after}).rowcount == 1
@@ -132,20 +132,20 @@ def advance(connection: Connection, session: SessionId, before: int | None, afte
 
 
 def add(connection: Connection, delivery: Delivery, message: Message) -> None:
-    """A message to send."""
+    """Add a pending delivery."""
     row = delivery.model_dump(exclude={"attempts", "state"})
     row |= {"state": delivery.state.value, "attempts": "[]", "message": message.model_dump_json()}
     connection.execute(insert_into(_D), row)
 
 
-# -- whose turn it is --------------------------------------------------------------------------------------------------
+# -- leases and attempts -----------------------------------------------------------------------------------------------
 
 
 def lease(connection: Connection, holder: str, now: float, until: float, most_of_tenant: int) -> StoredEndpoint | None:
-    """Take the endpoint that has waited longest for its turn and has something due. None: none has.
+    """Lease the endpoint with due deliveries that has waited longest. None: nothing is due.
 
-    One process at a time sends to an endpoint, and of one tenant only so many are sent to at once: who has thousands of
-    messages for a dead receiver takes nobody else's turn.
+    One process at a time sends to an endpoint, and at most `most_of_tenant` endpoints of a tenant are leased at once, so
+    that a tenant with a large backlog does not starve the others.
     """
     chosen = _next_endpoint(now, most_of_tenant).with_for_update(skip_locked=True, of=_E)
     found = connection.execute(chosen).scalar()
@@ -158,7 +158,7 @@ def lease(connection: Connection, holder: str, now: float, until: float, most_of
 
 
 def is_due(connection: Connection, now: float, most_of_tenant: int) -> bool:
-    """Whether `lease` would find something: a look that takes no lock of the writers."""
+    """Whether `lease` would find an endpoint; takes no write lock."""
     return connection.execute(_next_endpoint(now, most_of_tenant)).first() is not None
 
 
@@ -172,12 +172,12 @@ def _next_endpoint(now: float, most_of_tenant: int) -> Select[tuple[str]]:
 
 
 def _tenant_is_active() -> ColumnElement[bool]:
-    """The endpoint's tenant is not suspended: what it would be told waits, and is sent afterwards where it is not too old."""
+    """The endpoint's tenant is not suspended. Deliveries of a suspended tenant wait, and are sent later unless outdated."""
     return exists().where(tenants.c.id == _E.c.tenant_id, tenants.c.suspended_at.is_(None)).correlate(_E)
 
 
 def renew_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
-    """Hold it longer. False: it is another's by now, there is no such endpoint any more, or nothing may be sent to it."""
+    """Extend a lease. False: it was lost, or the endpoint is gone, disabled, or its tenant suspended."""
     mine = update(_E).where(
         _E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None), _tenant_is_active()
     )
@@ -185,27 +185,27 @@ def renew_lease(connection: Connection, endpoint: str, holder: str, until: float
 
 
 def release(connection: Connection, endpoint: str, holder: str) -> None:
-    """End one's turn."""
+    """End a lease."""
     mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder)
     connection.execute(mine.values(lease_until=0.0, lease_holder=None))
 
 
 def set_failures(connection: Connection, endpoint: str, failures: int, not_before: float) -> None:
-    """How many attempts failed in a row, and until when it rests."""
+    """Set the number of consecutive failures, and the end of the backoff."""
     connection.execute(update(_E).where(_E.c.id == endpoint).values(failures=failures, not_before=not_before))
 
 
 def due(connection: Connection, endpoint: str, now: float, limit: int) -> list[tuple[Delivery, Message]]:
-    """What is to go there, oldest first."""
+    """Due deliveries of an endpoint, oldest first."""
     query = select(_D).where(_D.c.endpoint_id == endpoint, _D.c.state == _PENDING, _D.c.due_at <= now)
     rows = connection.execute(query.order_by(_D.c.due_at, _D.c.id).limit(limit))
     return [(_delivery(row), Message.model_validate_json(row.message)) for row in rows]
 
 
 def record(connection: Connection, delivery: Delivery) -> None:
-    """How an attempt went: its state, its next time, its attempts; nothing where it was removed meanwhile.
+    """Store a delivery after an attempt, unless it was removed meanwhile.
 
-    Where it was asked for once more while the attempt was under way, it stays due: only the attempt is added.
+    If it was replayed during the attempt it stays due, and only the attempt is added.
     """
     kept = [attempt.model_dump(mode="json", exclude_defaults=True) for attempt in delivery.attempts[-KEPT_ATTEMPTS:]]
     ours = update(_D).where(_D.c.id == delivery.id)
@@ -220,7 +220,7 @@ def record(connection: Connection, delivery: Delivery) -> None:
 def deliveries(
     connection: Connection, endpoint: str, state: DeliveryState | None, before: str | None, limit: int
 ) -> list[Delivery]:
-    """Newest first; `before`: the last id of the page before."""
+    """Deliveries of an endpoint, newest first; `before`: last id of the previous page."""
     query = select(_D).where(_D.c.endpoint_id == endpoint)
     query = query if state is None else query.where(_D.c.state == state.value)
     query = query if before is None else query.where(_D.c.id < before)
@@ -228,19 +228,19 @@ def deliveries(
 
 
 def delivery(connection: Connection, endpoint: str, id_: str) -> tuple[Delivery, Message] | None:
-    """One of the endpoint's."""
+    """One delivery of the endpoint, with its message."""
     row = connection.execute(select(_D).where(_D.c.endpoint_id == endpoint, _D.c.id == id_)).one_or_none()
     return (_delivery(row), Message.model_validate_json(row.message)) if row else None
 
 
 def requeue(connection: Connection, delivery: str, now: float, until: float) -> None:
-    """Send it once more, whatever became of it."""
+    """Make a delivery due again, in any state."""
     values = {"state": _PENDING, "due_at": now, "until": until, "tries": 0, "replays": _D.c.replays + 1}
     connection.execute(update(_D).where(_D.c.id == delivery).values(**values))
 
 
 def forget(connection: Connection, made_before: float, limit: int) -> int:
-    """Remove old deliveries that are over; returns how many."""
+    """Remove finished deliveries created before a time; returns how many."""
     old = select(_D.c.id).where(_D.c.created_at < made_before, _D.c.state != _PENDING).limit(limit)
     return connection.execute(delete(_D).where(_D.c.id.in_(old))).rowcount
 
