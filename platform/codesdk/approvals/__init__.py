@@ -1,4 +1,4 @@
-"""Durable approvals: each vote is one conditional write, one decides, one consumes."""
+"""Durable approvals, votes and grants. Votes, decisions and uses are conditional writes on the database's clock."""
 
 from codesdk.approvals.approval import (
     Approval,

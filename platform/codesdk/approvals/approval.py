@@ -1,4 +1,4 @@
-"""An approval's record, its states, its votes and its faults."""
+"""The approval model: states, votes, demands and faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class ApprovalState(StrEnum):
-    """`pending` is judged with `expires_at` on the database's clock: past it, it is expired whatever the row says."""
+    """State of an approval. A `pending` row past its `expires_at`, on the database's clock, counts as expired."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -25,18 +25,18 @@ class ApprovalState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What an approver may say."""
+    """A vote's verdict."""
 
     APPROVE = "approve"
     REJECT = "reject"
 
 
 class Vote(FrozenModel):
-    """One principal's answer; there is one of each."""
+    """One principal's vote; each has at most one."""
 
     by: PrincipalId
     name: str
-    """What that principal is called now."""
+    """The principal's current name."""
     verdict: Verdict
     comment: str | None = None
     at: float
@@ -44,20 +44,20 @@ class Vote(FrozenModel):
 
 
 class DemandProgress(FrozenModel):
-    """One demand of an approval, and how far it is met (`domain.decisions.Demand`)."""
+    """Progress of one demand (`domain.decisions.Demand`): votes counted so far."""
 
     group: str | None = None
-    """Whose members may answer; none: whoever may approve in the tenant."""
+    """Group whose members may vote; None: any approver of the tenant."""
     quorum: int
     approved: int
-    """Different principals who have said yes and may."""
+    """Eligible principals who have approved."""
     escalate_at: float | None = None
-    """From then on the members of `escalate_to` may answer too; seconds since the epoch."""
+    """From then on members of `escalate_to` may vote too; seconds since the epoch."""
     escalate_to: str | None = None
 
 
 class Approval(FrozenModel):
-    """A question to people, bound by `digest` to exactly what would run."""
+    """A request for approval, bound by `digest` to exactly what would run."""
 
     id: ApprovalId
     tool_call_id: ToolCallId
@@ -67,30 +67,30 @@ class Approval(FrozenModel):
     state: ApprovalState
     digest: str
     shown: dict[str, Any]
-    """What the approver sees: tool, input, rule, reason, classification, who asks."""
+    """What the approver sees: tool, input, rule, reason, classification, requester."""
     created_at: float
     expires_at: float
     """Seconds since the epoch, on the database's clock."""
     decided_at: float | None = None
     decided_by: PrincipalId | None = None
-    """Whose vote decided it."""
+    """The principal whose vote decided it."""
     comment: str | None = None
     rules: tuple[str, ...] = ()
-    """Ids of the rules that ask; none where the default or the session's mode does."""
+    """Ids of the rules that ask; empty if the default or the session's mode asks."""
     rule_hashes: dict[str, str] = {}
-    """What each of them said."""
+    """Hash of each rule."""
     not_requester: bool = False
-    """The session's own principal may not answer, nor may a program."""
+    """The session's own principal can't vote, and neither can a program."""
     demands: tuple[DemandProgress, ...] = ()
-    """All must be met; none: one yes of anybody who may approve in the tenant."""
+    """All must be met; empty: one vote of any approver of the tenant."""
     votes: tuple[Vote, ...] = ()
-    """In the order in which they came."""
+    """Oldest first."""
     grant: GrantOffer | None = None
-    """What a vote may give beyond this call."""
+    """The grant that an approver may give with the vote."""
 
 
 class DueEscalation(NamedTuple):
-    """A demand whose time to escalate has come, and nobody has told so."""
+    """A demand that is due to escalate and has not been announced."""
 
     approval: Approval
     number: int
@@ -105,14 +105,14 @@ class ApprovalUnknown(Fault):
 
 
 class ApprovalConflict(Fault):
-    """The vote came late, second, or about something else; the outcome stands."""
+    """The vote is late, contradicts an earlier one, or has another digest. The outcome stands."""
 
     code = "APPROVAL_CONFLICT"
     status = 409
 
 
 class NotAnApprover(Fault):
-    """The voter may approve things, and not this; nothing was counted."""
+    """The voter is an approver, but not eligible for this approval. The vote was not counted."""
 
     code = "NOT_AN_APPROVER"
     status = 403
@@ -120,13 +120,13 @@ class NotAnApprover(Fault):
 
 
 def describe_approvers(approval: Approval) -> str:
-    """Whose yes it takes, in words: `2 people of finance (or leads) and one of ops, other than who asks`."""
+    """Whose approval it takes, in words: `2 people of finance (or leads) and one of ops, other than the requester`."""
     wanted = [(demand.group, demand.quorum, demand.escalate_to) for demand in approval.demands]
     return _describe(wanted, not_requester=approval.not_requester)
 
 
 def describe_requirement(spec: ApprovalSpec) -> str:
-    """The same, before anybody is asked."""
+    """The same for a spec, before the approval exists."""
     wanted = [(one.group, one.quorum, one.escalation.to if one.escalation else None) for one in spec.demands]
     return _describe(wanted, not_requester=spec.not_requester)
 
@@ -135,9 +135,9 @@ def _describe(wanted: Sequence[tuple[str | None, int, str | None]], *, not_reque
     told = []
     for group, quorum, later in wanted or [(None, 1, None)]:
         if group is None:
-            told.append("a person who may approve" if quorum == 1 else f"{quorum} people who may approve")
+            told.append("one approver" if quorum == 1 else f"{quorum} approvers")
         else:
             count = "one" if quorum == 1 else f"{quorum} people"
             told.append(f"{count} of {group}{f' (or {later})' if later else ''}")
     said = " and ".join(told)
-    return f"{said}, other than who asks" if not_requester else said
+    return f"{said}, other than the requester" if not_requester else said

@@ -1,8 +1,7 @@
-"""News of a tenant's approvals: what happened to which, numbered so that a reader can come back for the rest.
+"""Feed of a tenant's approvals: numbered entries, so that a reader can resume after the last one it has seen.
 
-Each is written in the transaction of what it tells. The number is the tenant's own, given at the end of the transaction
-under a lock that is held until the commit: so nothing is seen before it is committed, and nothing comes later under an
-earlier number.
+An entry is written in the transaction of the change. Its number is assigned at the end of that transaction under a lock
+held until the commit, so that numbers become visible in order.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 
 PAGE_SIZE = 20
-"""Pieces of news that are read at once: each comes with its whole approval, whose input may be long."""
+"""Entries per page: each includes the whole approval, whose input may be long."""
 
 
 class FeedKind(StrEnum):
-    """What happened."""
+    """Kind of a feed entry."""
 
     REQUESTED = "requested"
     VOTED = "voted"
-    """Somebody answered; where that decided it, `decided` follows."""
+    """A vote was counted; if it decided the approval, `decided` follows."""
     ESCALATED = "escalated"
     DECIDED = "decided"
     EXPIRED = "expired"
-    """Told within about a second of the moment; it holds from its moment on."""
+    """Published about a second after the expiry, which takes effect at once."""
     CANCELLED = "cancelled"
     VOIDED = "voided"
-    """What would have run was no longer what was approved."""
+    """What would run is no longer what was approved."""
 
 
 class FeedEntry(FrozenModel):
-    """One thing that happened to one approval."""
+    """One change of one approval."""
 
     number: int
     kind: FeedKind
@@ -47,32 +46,32 @@ class FeedEntry(FrozenModel):
     by: PrincipalId | None = None
     """Who voted."""
     approval: Approval
-    """As it stands when this is read, which may be later than what is told."""
+    """The approval at the time of reading, which may be newer than the entry."""
 
 
 def publish(unit: Unit, about: ApprovalRef, kind: FeedKind, by: PrincipalId | None = None) -> None:
-    """Note it, with the unit that does it. `by`: who voted."""
+    """Add a feed entry in the transaction of the change. `by`: the voter."""
     unit.at_end(f"news:{about.tenant}", lambda connection: store.add_feed_entry(connection, about, kind.value, by))
 
 
 class ApprovalFeed:
-    """The feeds of one database, for readers."""
+    """Reads the feeds of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def place(self, tenant: TenantId) -> FeedPosition:
-        """Where the tenant's stands: a reader that begins there misses nothing of what comes."""
+        """Current position of the tenant's feed; a reader that starts there misses nothing that follows."""
         with self._database.read() as connection:
             return store.feed_position(connection, tenant)
 
     def latest_numbers(self, tenants: Collection[TenantId]) -> dict[TenantId, int]:
-        """The newest number of each, in one look."""
+        """The newest number of each tenant's feed, in one query."""
         with self._database.read() as connection:
             return store.latest_numbers(connection, tenants)
 
     def page(self, tenant: TenantId, after: int, limit: int = PAGE_SIZE) -> list[FeedEntry]:
-        """What comes after that number, in order; what was of sessions that were removed since is not there."""
+        """Entries after a number, in order, without those of removed sessions."""
         with self._database.read() as connection:
             items = store.feed_page(connection, tenant, after, limit)
             there = {each.id: each for each in store.find_all(connection, [item.approval for item in items])}

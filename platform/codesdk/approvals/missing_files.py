@@ -1,7 +1,7 @@
-"""Which of the words that an approval binds as files are worth telling a person: pure, for terminal and page alike.
+"""Selects the missing files to show with an approval, for the terminal and the approval page.
 
-Every word of a command that may be a path is bound, also where there is no such file: one that appears there meanwhile
-would change what runs. But `+x`, `install` or `main` are no files to anybody, and a list of them hides those that are.
+An approval binds every word of a command that may be a path, even if no such file exists: one created later would change
+what runs. Words such as `+x`, `install` or `main` don't look like files, so they are only counted.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _LOOKS_LIKE_A_FILE = re.compile(r"[^+=-].*/.*|/.*|[A-Za-z0-9_][^=\s]*\.[A-Za-z][
 
 
 class MissingFiles(NamedTuple):
-    """What is not there, and must not be when it runs."""
+    """Paths that don't exist, and must not exist when the call runs."""
 
     files: tuple[str, ...]
     words: int
-    """How many more words of the command are bound that look like no file."""
+    """Number of further bound words that don't look like files."""
 
     @property
     def counted(self) -> str:
-        """The words, in a sentence; empty where there are none."""
+        """A sentence about `words`; empty if there are none."""
         if not self.words:
             return ""
         some = "1 other word of it names" if self.words == 1 else f"{self.words} other words of it name"
@@ -30,7 +30,7 @@ class MissingFiles(NamedTuple):
 
 
 def missing_files(shown: Mapping[str, Any]) -> MissingFiles:
-    """Of what an approval shows. Each path is told once, from however many directories it was looked for."""
+    """The missing files of an approval. A path is listed once, however many directories it was looked up in."""
     bound = shown.get("bound")
     marks = bound.get("files") if isinstance(bound, Mapping) else None
     if not isinstance(marks, Sequence):

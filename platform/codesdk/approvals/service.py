@@ -1,4 +1,4 @@
-"""Where approvals are asked for, voted on and consumed."""
+"""Requests approvals, counts votes and consumes them."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ class ApprovalService:
         grant: GrantOffer | None = None,
         approval: ApprovalId | None = None,
     ) -> Approval | None:
-        """Ask, in the transaction that records the `ask`. `rules`: id and hash of each that asks; `grant`: what a vote may give beyond.
+        """Request an approval, in the transaction that records the `ask`.
 
-        None: there are not as many as it takes, now or after it escalates, so nobody is asked.
+        `rules`: id and hash of each rule that asks; `grant`: the offer. None: the tenant has too few eligible approvers,
+        now or after escalation, so no approval is created.
         """
         asked = store.insert(
             unit.connection,
@@ -66,7 +67,7 @@ class ApprovalService:
             rules=rules or {},
             grant=grant,
         )
-        # Anybody who may approve can also be made such a person while it waits; who is named is meant to be there.
+        # An approver can still be added while an unrestricted approval waits; named groups must exist already.
         named = bool(spec.demands) or spec.not_requester
         if named and not store.can_be_met(unit.connection, asked.id):
             store.remove(unit.connection, asked.id)
@@ -85,14 +86,14 @@ class ApprovalService:
         by: PrincipalId,
         comment: str | None,
     ) -> tuple[Approval, bool]:
-        """One vote. Returns the approval as it then is, and whether this vote was counted (False: it had been, before).
+        """Count a vote. Returns the approval after it, and whether this call counted it (False: it is a repeat).
 
-        A no decides at once; a yes does where no demand is short of any more.
+        A rejection decides at once, an approval once every demand is met.
 
         Raises:
             ApprovalUnknown: not there, or another tenant's.
-            ApprovalConflict: expired, decided, voted otherwise before, or the digest is of something else.
-            NotAnApprover: it is not theirs to answer.
+            ApprovalConflict: expired, decided, a different vote before, or another digest.
+            NotAnApprover: not eligible.
         """
         if store.find(unit.connection, approval, tenant) is None:
             raise ApprovalUnknown(f"There is no approval {approval}.")
@@ -112,11 +113,11 @@ class ApprovalService:
         raise _refusal(found, digest, by)
 
     def consume(self, unit: Unit, approval: ApprovalId) -> bool:
-        """Use it up for the one run that it allows. False: it was not approved, or somebody was first."""
+        """Consume the approval for one run. False: not approved, or consumed already."""
         return store.transition(unit.connection, approval, ApprovalState.APPROVED, ApprovalState.CONSUMED)
 
     def end(self, unit: Unit, approval: ApprovalId, before: ApprovalState, after: ApprovalState) -> bool:
-        """Expire, cancel or void it, if it still is `before`."""
+        """Move a `before` approval to expired, cancelled or voided. False: its state was another."""
         ended = store.transition(unit.connection, approval, before, after)
         if ended:
             publish(unit, store.about(unit.connection, approval), _END_KINDS[after])
@@ -127,22 +128,22 @@ class ApprovalService:
         return store.of_call(unit.connection, identity.tool_call_id, identity.attempt)
 
     def latest_of_call(self, call: ToolCallId, attempt: int) -> Approval | None:
-        """The newest approval of this attempt, for a reader."""
+        """The newest approval of this attempt, in a read transaction of its own."""
         with self._database.read() as connection:
             return store.of_call(connection, call, attempt)
 
     def overdue(self, limit: int = 100) -> list[Approval]:
-        """Approvals that nobody answered in time, for the sweep that tells the callers."""
+        """Pending approvals past their expiry, for the sweep that ends their calls."""
         with self._database.read() as connection:
             return store.overdue(connection, limit)
 
     def due_escalations(self, limit: int = 100) -> list[DueEscalation]:
-        """What has escalated without anybody having been told, for the sweep that tells it."""
+        """Escalations that are due and not announced, for the sweep that announces them."""
         with self._database.read() as connection:
             return store.due_escalations(connection, limit)
 
     def mark_escalated(self, unit: Unit, approval: ApprovalId, number: int) -> bool:
-        """Note that it was told. False: it was before, or the approval is not pending any more."""
+        """Mark an escalation as announced. False: it was already, or the approval is no longer pending."""
         told = store.mark_escalated(unit.connection, approval, number)
         if told:
             publish(unit, store.about(unit.connection, approval), FeedKind.ESCALATED)
@@ -161,7 +162,7 @@ class ApprovalService:
         return found
 
     def can_vote(self, approval: ApprovalId, by: PrincipalId) -> bool:
-        """Whether a vote of theirs would be counted now; the vote itself judges again."""
+        """Whether a vote would be counted now; the vote itself checks again."""
         with self._database.read() as connection:
             return store.can_vote(connection, approval, by)
 
@@ -175,7 +176,7 @@ class ApprovalService:
     ) -> list[Approval]:
         """The tenant's approvals, newest first, at most 200.
 
-        `rule`: those that it asks about; `before`: the last of the page before.
+        `rule`: only approvals of this rule; `before`: last id of the previous page.
         """
         with self._database.read() as connection:
             return store.listing(connection, tenant, state, session, rule=rule, before=before)
@@ -196,8 +197,8 @@ def _refusal(found: Approval, digest: str, by: PrincipalId) -> ApprovalConflict 
     """Why a vote was not counted."""
     if found.digest != digest:
         return ApprovalConflict(
-            "This approval is about something else: the digest does not match.",
-            advice="Read the approval again and vote on what it shows now.",
+            "The digest does not match this approval.",
+            advice="Read the approval again and vote with its current digest.",
             details={"state": found.state.value, "digest": found.digest},
         )
     outcome: dict[str, object] = {
@@ -211,11 +212,11 @@ def _refusal(found: Approval, digest: str, by: PrincipalId) -> ApprovalConflict 
         )
     if any(vote.by == by for vote in found.votes):
         return ApprovalConflict(
-            "You have voted on this otherwise; your first vote stands.",
+            "You have already voted differently; your first vote stands.",
             advice="To stop the call, cancel it.",
             details=outcome,
         )
     return NotAnApprover(
-        f"This is not yours to answer: it takes {describe_approvers(found)}.",
+        f"You cannot vote on this approval: it takes {describe_approvers(found)}.",
         details={"demands": [d.group for d in found.demands]},
     )

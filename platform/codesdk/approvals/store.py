@@ -48,7 +48,7 @@ from codesdk.storage.schema import (
 from codesdk.tenancy.access import PERMISSIONS, Action
 
 FIRST_EPOCH = "0"
-"""Of a feed that was never restored from a backup; a copy gets one of its own (`archive.store.renew_epochs`)."""
+"""Epoch of a feed that was never restored; a restored copy gets a new one (`archive.store.renew_epochs`)."""
 _NEXT_NUMBER = text(
     "INSERT INTO approval_feeds (tenant_id, epoch, last) VALUES (:tenant, :epoch, 1)"
     " ON CONFLICT (tenant_id) DO UPDATE SET last = approval_feeds.last + 1 RETURNING last"
@@ -65,7 +65,7 @@ _FEED_PAGE = (
 
 
 class ApprovalRef(NamedTuple):
-    """Which approval, and whose."""
+    """An approval with its tenant and session."""
 
     approval: ApprovalId
     tenant: TenantId
@@ -73,7 +73,7 @@ class ApprovalRef(NamedTuple):
 
 
 class FeedRow(NamedTuple):
-    """What is kept of one piece of news."""
+    """One stored feed entry."""
 
     number: int
     approval: ApprovalId
@@ -83,7 +83,7 @@ class FeedRow(NamedTuple):
 
 
 class FeedPosition(NamedTuple):
-    """Where a tenant's feed stands."""
+    """Position in a tenant's feed."""
 
     epoch: str
     last: int
@@ -92,13 +92,13 @@ class FeedPosition(NamedTuple):
 # -- who may vote, and when an approval is decided ---------------------------------------------------------------------
 
 _IS_OPEN = (approvals.c.state == ApprovalState.PENDING.value) & (approvals.c.expires_at > database_now())
-"""It can still be answered."""
+"""The approval can still be voted on."""
 
 _PERSON = "person"
 
 
 def _is_eligible(voter: Table | Alias) -> ColumnElement[bool]:
-    """`voter`, a row of principals, may answer the row of approvals beside it as things are now."""
+    """`voter`, a row of principals, may vote on the joined row of approvals now."""
     wanted = approval_demands.alias("wanted")
     ours = wanted.c.approval_id == approvals.c.id
     return and_(
@@ -110,13 +110,13 @@ def _is_eligible(voter: Table | Alias) -> ColumnElement[bool]:
 
 
 def _demands_met() -> ColumnElement[bool]:
-    """No demand of the row of approvals is short of votes."""
+    """Every demand of the approval has its votes."""
     wanted = approval_demands.alias("short")
     return not_(exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > _count_approvals(wanted)))
 
 
 def _quorum_reachable() -> ColumnElement[bool]:
-    """There are as many as the row of approvals takes, now or once it has escalated."""
+    """The tenant has enough eligible approvers, now or after escalation."""
     wanted, voter = approval_demands.alias("wanted"), principals.alias("anybody")
     may = and_(_is_active_approver(voter), voter.c.tenant_id == approvals.c.tenant_id, _is_independent(voter))
     there = (
@@ -131,9 +131,9 @@ def _quorum_reachable() -> ColumnElement[bool]:
 
 
 def _count_approvals(demand: FromClause) -> ColumnElement[int]:
-    """How many have said yes to `demand`, a row of approval_demands, and still may.
+    """Number of approving votes for `demand`, a row of approval_demands, by voters who are still eligible.
 
-    Whoever was taken out of a group or disabled since their vote does not count.
+    A voter who has left the group or was disabled since does not count.
     """
     voter = principals.alias("counted")
     return (
@@ -169,7 +169,7 @@ def _satisfies(voter: FromClause, demand: FromClause, *, ever: bool = False) -> 
     def member(name: ColumnElement[str]) -> ColumnElement[bool]:
         of = group_members.alias()
         ours = and_(of.c.tenant_id == voter.c.tenant_id, of.c.name == name, of.c.principal_id == voter.c.id)
-        return exists().where(ours).correlate(voter, demand)  # both may stand further out than the next statement
+        return exists().where(ours).correlate(voter, demand)  # both may belong to an outer statement
 
     return and_(
         or_(demand.c.quorum == 1, voter.c.kind == _PERSON),
@@ -183,7 +183,7 @@ def _satisfies(voter: FromClause, demand: FromClause, *, ever: bool = False) -> 
 
 # -- approvals ---------------------------------------------------------------------------------------------------------
 
-# The state as of now: nobody has to sweep for an expiry to hold. Statements are built once (see toolcalls.store).
+# The current state: an expiry takes effect without a sweep. Statements are built once (see toolcalls.store).
 _STATE = case(
     ((approvals.c.state == "pending") & (approvals.c.expires_at <= database_now()), "expired"),
     else_=approvals.c.state,
@@ -217,7 +217,7 @@ _IS_THEIRS = (
     .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
     .exists(),
 )
-"""The row of principals may still vote on the row of approvals."""
+"""The principal may vote on the approval, and has not yet."""
 _MAY_ANSWER = select(approvals.c.id).where(
     approvals.c.id == bindparam("approval"), principals.c.id == bindparam("by"), *_IS_THEIRS
 )
@@ -264,7 +264,7 @@ def insert(
     rules: Mapping[str, str],
     grant: GrantOffer | None,
 ) -> Approval:
-    """Add a pending approval; its times count from now on the database's clock."""
+    """Add a pending approval. Its times count from now, on the database's clock."""
     row = {
         "id": approval,
         "tool_call_id": call,
@@ -281,7 +281,7 @@ def insert(
     connection.execute(_INSERT, row)
     for number, demand in enumerate(spec.demands):
         later = demand.escalation
-        # From the question's own moment: the database's clock goes on within a transaction.
+        # Relative to created_at: the database's clock goes on within a transaction.
         asked_at = select(approvals.c.created_at).where(approvals.c.id == approval).scalar_subquery()
         connection.execute(
             insert_into(approval_demands).values(
@@ -299,25 +299,25 @@ def insert(
 
 
 def find(connection: Connection, approval: str, tenant: str | None = None) -> Approval | None:
-    """The approval with its state as of now; None where it is another tenant's."""
+    """The approval in its current state; None if it is another tenant's."""
     query = _FIND if tenant is None else _FIND.where(approvals.c.tenant_id == tenant)
     return next(iter(_read(connection, connection.execute(query, {"approval": approval}).all())), None)
 
 
 def find_all(connection: Connection, wanted: Sequence[ApprovalId]) -> list[Approval]:
-    """Those that are there, in no order."""
+    """The approvals with these ids, in no order."""
     if not wanted:
         return []
     return _read(connection, connection.execute(_APPROVALS.where(approvals.c.id.in_(set(wanted)))).all())
 
 
 def lock(connection: Connection, approval: str) -> None:
-    """Let nobody else vote on it until the commit: two votes at once must see each other to make a quorum."""
+    """Lock the approval until the commit: concurrent votes must see each other to reach a quorum."""
     connection.execute(_LOCK, {"approval": approval})
 
 
 def of_call(connection: Connection, call: ToolCallId, attempt: int) -> Approval | None:
-    """The newest approval of that attempt."""
+    """The newest approval of an attempt."""
     rows = connection.execute(_OF_CALL, {"call": call, "attempt": attempt}).all()
     return next(iter(_read(connection, rows)), None)
 
@@ -331,7 +331,7 @@ def listing(
     rule: str | None = None,
     before: str | None = None,
 ) -> list[Approval]:
-    """The tenant's approvals, newest first, at most 200. `before`: those after this one in that order."""
+    """The tenant's approvals, newest first, at most 200. `before`: last id of the previous page."""
     query = _APPROVALS.where(approvals.c.tenant_id == tenant)
     if state is not None:
         query = query.where(_STATE.in_([state.value]))
@@ -350,8 +350,8 @@ def listing(
 
 
 def overdue(connection: Connection, limit: int) -> list[Approval]:
-    """Pending rows whose time has passed."""
-    query = _APPROVALS.where(  # asked every second: naming all tenants takes it through their index
+    """Pending approvals past their expiry."""
+    query = _APPROVALS.where(  # runs every second: listing the tenants makes it use their index
         approvals.c.tenant_id.in_(select(tenants.c.id)),
         approvals.c.state == "pending",
         approvals.c.expires_at <= database_now(),
@@ -360,19 +360,19 @@ def overdue(connection: Connection, limit: int) -> list[Approval]:
 
 
 def can_be_met(connection: Connection, approval: str) -> bool:
-    """Whether there are as many as it takes."""
+    """Whether the tenant has enough eligible approvers."""
     query = select(approvals.c.id).where(approvals.c.id == approval, _quorum_reachable())
     return connection.execute(query).first() is not None
 
 
 def remove(connection: Connection, approval: str) -> None:
-    """Take back what was inserted in this transaction."""
+    """Remove an approval that was inserted in this transaction."""
     connection.execute(delete(approval_demands).where(approval_demands.c.approval_id == approval))
     connection.execute(delete(approvals).where(approvals.c.id == approval))
 
 
 def due_escalations(connection: Connection, limit: int) -> list[DueEscalation]:
-    """Demands of pending approvals whose time to escalate has come and was not told."""
+    """Demands of pending approvals whose escalation is due and not announced."""
     query = select(approval_demands).join(approvals, approvals.c.id == approval_demands.c.approval_id)
     rows = connection.execute(
         query.where(
@@ -392,7 +392,7 @@ def due_escalations(connection: Connection, limit: int) -> list[DueEscalation]:
 
 
 def mark_escalated(connection: Connection, approval: str, number: int) -> bool:
-    """Note once that it was told, while somebody can still answer."""
+    """Mark an escalation as announced, once, while the approval is open."""
     still = select(approvals.c.id).where(approvals.c.id == approval, _IS_OPEN).exists()
     ours = (approval_demands.c.approval_id == approval) & (approval_demands.c.number == number)
     changed = connection.execute(
@@ -404,18 +404,18 @@ def mark_escalated(connection: Connection, approval: str, number: int) -> bool:
 def add_vote(
     connection: Connection, approval: str, digest: str, verdict: Verdict, *, by: PrincipalId, comment: str | None
 ) -> bool:
-    """Add a vote, if it is in time, about this digest, the voter's first, and theirs to give. Else False."""
+    """Add a vote. False: late, another digest, not the voter's first, or the voter is not eligible."""
     vote = {"approval": approval, "digest": digest, "verdict": verdict.value, "by": by, "comment": comment}
     return connection.execute(_ADD_VOTE, vote).rowcount == 1
 
 
 def can_vote(connection: Connection, approval: str, by: PrincipalId) -> bool:
-    """Whether `add_vote` would count a vote of theirs on what it shows."""
+    """Whether `add_vote` would count a vote with the right digest."""
     return connection.execute(_MAY_ANSWER, {"approval": approval, "by": by}).first() is not None
 
 
 def decide(connection: Connection, approval: str, verdict: Verdict, *, by: PrincipalId, comment: str | None) -> bool:
-    """Settle it after a vote: a no settles it at once, a yes where every demand is met. False: nothing was written."""
+    """Decide after a vote: a rejection at once, an approval if every demand is met. False: still open."""
     rejects = verdict is Verdict.REJECT
     after = ApprovalState.REJECTED if rejects else ApprovalState.APPROVED
     step = {"approval": approval, "after": after.value, "by": by, "comment": comment}
@@ -423,7 +423,7 @@ def decide(connection: Connection, approval: str, verdict: Verdict, *, by: Princ
 
 
 def transition(connection: Connection, approval: str, before: ApprovalState, after: ApprovalState) -> bool:
-    """Change the state if it still is `before`."""
+    """Change the state from `before` to `after`. False: it was another."""
     changed = connection.execute(
         update(approvals).where(approvals.c.id == approval, approvals.c.state == before.value).values(state=after.value)
     )
@@ -431,7 +431,7 @@ def transition(connection: Connection, approval: str, before: ApprovalState, aft
 
 
 def cancel_of_session(connection: Connection, session: str) -> list[ApprovalId]:
-    """Cancel what still waits for a person or for its run in that session; which that was."""
+    """Cancel the session's pending and unused approvals; returns their ids."""
     waiting = approvals.c.state.in_(["pending", "approved"])
     found = connection.execute(select(approvals.c.id).where(approvals.c.session_id == session, waiting)).scalars().all()
     if found:
@@ -441,7 +441,7 @@ def cancel_of_session(connection: Connection, session: str) -> list[ApprovalId]:
 
 
 def about(connection: Connection, approval: ApprovalId) -> ApprovalRef:
-    """Whose it is, and of which session."""
+    """The approval with its tenant and session."""
     query = select(approvals.c.tenant_id, approvals.c.session_id).where(approvals.c.id == approval)
     row = connection.execute(query).one()
     return ApprovalRef(approval, TenantId(row.tenant_id), SessionId(row.session_id))
@@ -451,7 +451,7 @@ def about(connection: Connection, approval: ApprovalId) -> ApprovalRef:
 
 
 def add_feed_entry(connection: Connection, about: ApprovalRef, kind: str, by: str | None) -> None:
-    """The tenant's next one. Its counter's row is held until the commit: numbers come in the order of commits."""
+    """Add the tenant's next feed entry. The counter's row stays locked until the commit, so numbers follow commit order."""
     number = connection.execute(_NEXT_NUMBER, {"tenant": about.tenant, "epoch": FIRST_EPOCH}).scalar_one()
     connection.execute(
         approval_news.insert().values(
@@ -467,20 +467,20 @@ def add_feed_entry(connection: Connection, about: ApprovalRef, kind: str, by: st
 
 
 def feed_page(connection: Connection, tenant: TenantId, after: int, limit: int) -> list[FeedRow]:
-    """In order."""
+    """Feed entries after a number, in order."""
     asked = {"tenant": tenant, "after": after, "most": limit}
     return [_feed_row(row) for row in connection.execute(_FEED_PAGE, asked)]
 
 
 def feed_position(connection: Connection, tenant: TenantId) -> FeedPosition:
-    """How far it is."""
+    """Current position of the tenant's feed."""
     query = select(approval_feeds.c.epoch, approval_feeds.c.last).where(approval_feeds.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
     return FeedPosition(row.epoch, row.last) if row else FeedPosition(FIRST_EPOCH, 0)
 
 
 def latest_numbers(connection: Connection, tenants: Collection[TenantId]) -> dict[TenantId, int]:
-    """How far each of them is; without those that have none."""
+    """Newest number of each tenant's feed; tenants without a feed are left out."""
     query = select(approval_feeds.c.tenant_id, approval_feeds.c.last).where(approval_feeds.c.tenant_id.in_(tenants))
     return {TenantId(row.tenant_id): row.last for row in connection.execute(query)}
 

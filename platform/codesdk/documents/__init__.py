@@ -1,4 +1,4 @@
-"""Reads the YAML that people write, strictly, and knows the place of every value."""
+"""Strict YAML for files that people write: parsing with positions, formatting, quantities and polling for changes."""
 
 from codesdk.documents.document import (
     Document,

@@ -1,7 +1,7 @@
-"""Strict YAML: what people write becomes plain data, and every value keeps its line and column.
+"""Parses strict YAML into plain data, with the line and column of every value.
 
-Refused, because none of it has a use in a policy or a manifest and each has hurt somebody: anchors and aliases (cycles,
-billion laughs), tags, merge keys, several documents, duplicate keys, keys that are no strings, and anything large or deep.
+Refused as useless and risky in a policy or manifest: anchors and aliases (cycles, billion laughs), tags, merge keys,
+multiple documents, duplicate keys, keys that are not strings, and files that are too large or too deeply nested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ruamel.yaml.events import (
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 40
-"""Levels of nesting; a JSON Schema inside a manifest is the deepest thing that people write."""
+"""Levels of nesting; a JSON Schema inside a manifest is the deepest document."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?=[.0-9])(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -50,7 +50,7 @@ class Position(NamedTuple):
 
 
 class DocumentUnreadable(Exception):
-    """Raised inside this module and by `Document.model`; callers turn it into their own fault."""
+    """The document is invalid, at a position. Callers turn it into their own fault."""
 
     def __init__(self, place: Position, message: str, suggestion: str | None = None) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class Document:
     places: Mapping[ValuePath, Position] = field(repr=False)
 
     def place(self, path: Iterable[str | int]) -> Position:
-        """Where the value at `path` stands; steps that the file does not have (names of union members) are skipped."""
+        """Position of the value at `path`; steps that are not in the file (names of union members) are skipped."""
         known: ValuePath = ()
         for step in path:
             if (*known, step) in self.places:
@@ -101,7 +101,7 @@ class Document:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be."""
+    """The known word closest to `word`, if one is close."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -110,7 +110,7 @@ def read_document(path: Path) -> Document:
     """Read one YAML file.
 
     Raises:
-        Unreadable: with the place of what is wrong.
+        DocumentUnreadable: with the position of the error.
     """
     return parse_document(read_text(path))
 
@@ -119,12 +119,12 @@ def read_text(path: Path) -> str:
     """A file's text.
 
     Raises:
-        Unreadable: it is no regular file, too large, or no UTF-8; or the system does not give it.
+        DocumentUnreadable: not a regular file, too large, not UTF-8, or unreadable.
     """
     try:
         found = path.stat()
         size = found.st_size
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for without end
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe would block forever
             raise DocumentUnreadable(Position(1, 1), "The file cannot be read: it is no regular file.")
         content = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
@@ -143,7 +143,7 @@ def parse_document(text: str) -> Document:
     """Parse YAML text.
 
     Raises:
-        Unreadable: with the place of what is wrong.
+        DocumentUnreadable: with the position of the error.
     """
     try:
         builder = _Builder(YAML(typ="safe", pure=True).parse(text))
@@ -157,7 +157,7 @@ def parse_document(text: str) -> Document:
 
 
 class _Builder:
-    """Plain data from parser events; nothing is constructed from tags, so nothing can be smuggled in."""
+    """Builds plain data from parser events; no objects are constructed from tags."""
 
     def __init__(self, events: Iterator[Event]) -> None:
         self._events = events
@@ -214,7 +214,7 @@ class _Builder:
                 raise DocumentUnreadable(_place(event), "Merge keys are not read here; write the keys out.")
             if key in items:
                 raise DocumentUnreadable(_place(event), f"The key `{key}` stands here twice.")
-            # The key's place serves for the value too: it is where a reader looks.
+            # The key's position stands for the value, too.
             self.places[(*path, key)] = _place(event)
             items[key] = self._value(next(self._events), (*path, key))
         return items
@@ -231,7 +231,7 @@ def _scalar(event: ScalarEvent) -> object:
         return text
     if text.lower() in _CONSTANTS and text in (text.lower(), text.title(), text.upper()):
         return _CONSTANTS[text.lower()]
-    if _INTEGER.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (past 64 bits it is a name, not a number)
+    if _INTEGER.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (longer than 64 bits: kept as text)
         return int(text)
     if any(mark in text for mark in ".eE") and text[-1].isdigit() and _FLOAT.fullmatch(text):
         return found if isfinite(found := float(text)) else text
@@ -244,7 +244,7 @@ def _sentence(message: str) -> str:
 
 
 def _keys_at(schema: dict[str, Any], path: Iterable[str | int]) -> set[str]:
-    """Property names that a JSON Schema knows at `path`, through references and unions."""
+    """Property names of a JSON Schema at `path`, through references and unions."""
     definitions = schema.get("$defs", {})
 
     def spread(nodes: Iterable[Any]) -> Iterator[dict[str, Any]]:
@@ -267,6 +267,6 @@ def _keys_at(schema: dict[str, Any], path: Iterable[str | int]) -> set[str]:
                 below.append(node["properties"][step])
             else:
                 below.append(node.get("additionalProperties"))
-        # A step that no schema has is the name of a union's member in pydantic's location.
+        # In pydantic's location, a step without a schema is the name of a union member.
         nodes = list(spread(below)) or nodes
     return {key for node in nodes for key in node.get("properties", {})}

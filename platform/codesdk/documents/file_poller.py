@@ -1,4 +1,4 @@
-"""Looks at files again and again, on a thread of its own."""
+"""Polls files for changes on a background thread."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import threading
 from collections.abc import Callable
 
 POLL_S = 1.0
-"""Seconds between two looks at files that people edit."""
+"""Seconds between polls."""
 CLOSE_S = 5.0
-"""Seconds that a look under way may take to end."""
+"""Seconds that `close` waits for a poll in progress."""
 _log = logging.getLogger(__name__)
 
 
 class FilePoller:
-    """Calls `look` every `POLL_S` from `start` until `close`. What it raises is logged, and ends nothing."""
+    """Calls `check` every `POLL_S` seconds from `start` until `close`. Exceptions are logged; polling goes on."""
 
-    def __init__(self, what: str, look: Callable[[], None], *, thread: str) -> None:
-        """`what`: is looked at, for the log; `thread`: the thread's name."""
+    def __init__(self, what: str, check: Callable[[], None], *, thread: str) -> None:
+        """`what`: what is polled, for the log; `thread`: name of the thread."""
         self._what = what
-        self._look = look
+        self._check = check
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start polling."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking; also where it never began."""
+        """Stop polling. Safe to call without `start`."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout=CLOSE_S)
@@ -36,6 +36,6 @@ class FilePoller:
     def _run(self) -> None:
         while not self._closing.wait(POLL_S):
             try:
-                self._look()
-            except Exception:  # noqa: BLE001 (a defect here must not end the watch: what was good last stays)
-                _log.exception("looking at %s failed", self._what)
+                self._check()
+            except Exception:  # noqa: BLE001 (polling must go on; the last good state stays in force)
+                _log.exception("checking %s for changes failed", self._what)

@@ -1,4 +1,4 @@
-"""One layout for the YAML that people and commands write."""
+"""Formats YAML in one canonical layout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ruamel.yaml.scalarstring import SingleQuotedScalarString
 from codesdk.documents.document import DocumentUnreadable, Position, parse_document
 
 _WIDTH = 4096
-"""Columns: lines are left as long as they are, since the writer would break them inside of texts."""
+"""Columns: wide enough that the writer never wraps a line inside a text."""
 
 
 def format_yaml(text: str) -> str:
-    """The same document in the one layout: two spaces, lists indented, no blanks at line ends. Comments stay.
+    """Reformat a document: two spaces, indented lists, no trailing blanks. Comments are kept.
 
     Raises:
-        Unreadable: it is no document that this package reads.
+        DocumentUnreadable: `parse_document` refuses it.
     """
     before = parse_document(text)
     try:
@@ -31,23 +31,23 @@ def format_yaml(text: str) -> str:
     if loaded is None:  # comments only
         return text
     after = dump_yaml(loaded)
-    # A layout must not change what a file says; where the writer would, the file stays as it is.
+    # Formatting must not change the data; where it would, the text is returned unchanged.
     return after if parse_document(after).data == before.data else text
 
 
 def dump_yaml(data: Any) -> str:
-    """Plain data, or a loaded document, as YAML text. Lists of single values stand on one line."""
+    """Plain data, or a loaded document, as YAML text. Lists of scalars are written on one line."""
     out = StringIO()
     _yaml().dump(_inline_scalar_lists(data), out)
     text = "\n".join(line.rstrip(" ") for line in out.getvalue().split("\n"))
-    # The writer quotes the three dots, which policies are full of, because at a line's start they would end a document.
+    # The writer quotes `...`, which is common in policies, because at the start of a line it ends a document.
     return re.sub(r"(?<=[\[ ])'\.\.\.'(?=[,\]])", "...", text)
 
 
 def _inline_scalar_lists(data: Any) -> Any:
-    if isinstance(data, CommentedMap | CommentedSeq):  # was written by somebody: how it stands is theirs
+    if isinstance(data, CommentedMap | CommentedSeq):  # loaded from a file: keep the author's layout
         return data
-    if isinstance(data, str) and data.startswith("?"):  # plain, the writer's own reader takes it for a key's mark
+    if isinstance(data, str) and data.startswith("?"):  # unquoted, the parser reads it as a complex key
         return SingleQuotedScalarString(data)
     if isinstance(data, dict):
         return {_inline_scalar_lists(key): _inline_scalar_lists(value) for key, value in data.items()}

@@ -1,4 +1,4 @@
-"""Amounts as people write them: `512MiB`, `10m`."""
+"""Quantities with units: `512MiB`, `10m`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _AMOUNT = re.compile(r"([0-9]{1,9}) ?([A-Za-z]{1,3})")
 
 @dataclass(frozen=True)
 class QuantityFormat:
-    """One kind of amount, with its units."""
+    """A kind of quantity and its units."""
 
     units: dict[str, float]
     example: str
 
     def read(self, text: str) -> float:
-        """The number, whole where it is.
+        """Parse a quantity; an int if it is whole.
 
         Raises:
-            ValueError: with what may be written.
+            ValueError: with the accepted form.
         """
         found = _AMOUNT.fullmatch(text)
         factor = self.units.get(found[2]) if found else None
@@ -32,7 +32,7 @@ class QuantityFormat:
         return int(number) if number == int(number) else number
 
     def schema(self) -> dict[str, str]:
-        """JSON Schema of such a text."""
+        """JSON Schema for a quantity."""
         return {"type": "string", "pattern": f"^[0-9]{{1,9}} ?({'|'.join(self.units)})$"}
 
 

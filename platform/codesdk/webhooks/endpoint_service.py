@@ -244,7 +244,7 @@ class EndpointService:
         if principal is None:
             return
         unfit = InvalidEndpoint(
-            f"{principal} is nobody in this tenant who may approve.",
+            f"{principal} is not an approver of this tenant.",
             advice="Name a principal with the role approver, by its id (`codesdk keys list` shows them).",
         )
         try:

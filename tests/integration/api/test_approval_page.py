@@ -294,7 +294,7 @@ def test_who_may_not_answer_reads_so_before_the_click(standing):
     with standing.http() as client:
         page = client.get(url)
     assert page.status_code == 200
-    assert "This is not yours to answer: it takes one of finance." in page.text
+    assert "You cannot vote on this approval: it takes one of finance." in page.text
     assert "<button" not in page.text
     assert send(standing, url, asked).status_code == 403
     assert state(standing, asked).state == "pending"
@@ -376,7 +376,7 @@ def test_who_asked_may_not_answer_with_a_key_either_where_the_rule_says_so(stand
     own = standing.services.writer.run(lambda unit: mint(unit, asked.tenant_id, requester, "own")).secret
     answer = send(standing, url, asked, api_key=own)
     assert (answer.status_code, state(standing, asked).state) == (403, "pending")
-    assert "not yours to answer" in answer.text
+    assert "cannot vote on this approval" in answer.text
 
 
 def test_guesses_of_keys_on_one_link_are_slowed_down_and_another_link_is_not(standing, looking):

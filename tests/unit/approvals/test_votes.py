@@ -132,7 +132,7 @@ def test_programs_do_not_make_a_quorum_and_may_answer_alone(stage, person):
 def test_who_asks_may_not_answer_with_whatever_key_where_a_rule_says_so(stage, person):
     ann = person("ann")
     asked = ask(stage, "{not_requester: true}")
-    with pytest.raises(NotAnApprover, match="other than who asks"):
+    with pytest.raises(NotAnApprover, match="other than the requester"):
         vote(stage, asked, stage.principal.id)
     with pytest.raises(NotAnApprover):
         vote(stage, asked, person("bot", kind="program"))
@@ -267,7 +267,7 @@ def test_what_expires_is_told_before_the_denial_and_is_no_rejection(stage, perso
     assert stage.types()[-2:] == ["approval.expired", "tool.call.denied"]
     denied = stage.events()[-1].payload
     assert denied["code"] == "APPROVAL_EXPIRED"
-    assert "It was not rejected. 1 said yes, and it takes 2 people who may approve." in denied["reason"]
+    assert "It was not rejected. 1 said yes, and it takes 2 approvers." in denied["reason"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_look_that_fails_is_logged_and_does_not_end_the_watch(caplog):
         watching.start()
         assert twice.wait(10.0)
         watching.close()
-    assert "looking at the test's files failed" in caplog.text
+    assert "checking the test's files for changes failed" in caplog.text
     seen = len(looks)
     assert not any(thread.name == "watch-of-a-test" for thread in threading.enumerate())
     assert len(looks) == seen

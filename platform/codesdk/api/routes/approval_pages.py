@@ -197,7 +197,7 @@ def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, faul
         notice = (
             "You have answered this already."
             if answered
-            else f"This is not yours to answer: it takes {describe_approvers(approval)}."
+            else f"You cannot vote on this approval: it takes {describe_approvers(approval)}."
         )
     view = ApprovalView(
         approval=approval,

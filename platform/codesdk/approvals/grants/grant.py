@@ -1,4 +1,4 @@
-"""A grant: one person's yes to more calls than the one that they saw."""
+"""The grant model: an approver's yes to calls beyond the one they saw."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from codesdk.errors import Fault
 
 
 class GrantState(StrEnum):
-    """Judged on the database's clock whenever it is read."""
+    """State of a grant, computed on the database's clock when read."""
 
     ACTIVE = "active"
     USED_UP = "used_up"
     EXPIRED = "expired"
     ENDED = "ended"
-    """Revoked, or void because what it was given for has changed."""
+    """Revoked, or voided because the tool has changed."""
 
 
 class Grant(FrozenModel):
-    """Turns an ask of its rules into an allow, for calls of one tool. Never a deny, and no ask that has a floor."""
+    """Turns an ask of its rules into an allow, for calls of one tool. Overrides neither a deny nor an ask with a floor."""
 
     id: GrantId
     tenant_id: TenantId
     principal_id: PrincipalId
-    """Whose calls."""
+    """The principal whose calls it covers."""
     session_id: SessionId | None = None
-    """Of this session alone; none: of any session of that principal."""
+    """Only this session; None: any session of the principal."""
     approval_id: ApprovalId
-    """With whose answer it was given."""
+    """The approval it was given with."""
     tool: str
     rules: dict[str, str]
-    """Id and hash of each rule that asked. What these rules match is what it covers."""
+    """Id and hash of each rule that asked. The grant covers what these rules match."""
     input_hash: str | None = None
-    """Only this very input; none: whatever the rules match."""
+    """Only this exact input; None: any input that the rules match."""
     behaviour_hash: str
-    """Of the tool as it was: another schema, command or class voids it."""
+    """Hash of the tool's behaviour: a changed schema, command or class voids the grant."""
     image: str
-    """Of the sandbox; it does not count for a call under another one."""
+    """Sandbox image; calls under another image are not covered."""
     profile: str
     """The name of the sandbox's profile."""
     profile_hash: str
-    """Of all that the profile said; it does not count for a call under one that says something else."""
+    """Hash of the whole profile; calls under a changed profile are not covered."""
     granted_by: PrincipalId
     reason: str
     state: GrantState
@@ -55,31 +55,31 @@ class Grant(FrozenModel):
     """Seconds since the epoch, on the database's clock."""
     max_uses: int | None = None
     uses: int
-    """Calls that it has let start."""
+    """Calls started under it."""
     ended_at: float | None = None
     ended_by: PrincipalId | None = None
-    """None where nobody did: it was voided."""
+    """None if it was voided."""
     ended_why: str | None = None
 
 
 class SkippedGrant(FrozenModel):
-    """A grant that a call of its tool did not use."""
+    """A grant for the call's tool that did not cover the call."""
 
     grant_id: GrantId
     because: Literal["tool", "image", "profile", "rules"]
-    """What is another one now. `tool` ended the grant; with the others it goes on for the calls that it is for."""
+    """What differs. `tool` has voided the grant; with the others the grant stays active."""
 
 
 class GrantRequest(FrozenModel):
-    """What a vote gives beyond the one call; never more than the approval's `grant` offers."""
+    """The grant that a vote asks for; at most what the approval's `grant` offers."""
 
     kind: GrantKind
     ttl_s: int | None = Field(default=None, ge=1)
-    """Seconds that it lives; as long as the rule lets it where it is missing."""
+    """Lifetime in seconds; default: the maximum of the offer."""
     max_uses: int | None = Field(default=None, ge=1)
-    """Calls; as many as the rule lets it where it is missing."""
+    """Number of calls; default: the maximum of the offer."""
     same_input: bool = False
-    """Only for calls with this very input."""
+    """Only for calls with exactly this input."""
 
 
 class GrantUnknown(Fault):
@@ -90,7 +90,7 @@ class GrantUnknown(Fault):
 
 
 class GrantNotOffered(Fault):
-    """The rule does not let an approver give that much; nothing was counted."""
+    """The rules offer less than the requested grant. The vote was not counted."""
 
     code = "GRANT_NOT_OFFERED"
     status = 409

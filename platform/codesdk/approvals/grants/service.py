@@ -1,4 +1,4 @@
-"""Where grants are given, looked for, used and ended."""
+"""Issues, finds, uses and revokes grants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from codesdk.storage.writer import Unit
 
 
 class GrantContext(FrozenModel):
-    """What a grant must be about to let a call through."""
+    """The facts of a call that a grant must match."""
 
     call: ToolCall
     subject: Subject
@@ -28,21 +28,21 @@ class GrantContext(FrozenModel):
     behaviour_hash: str
     image: str
     profile: Mapping[str, Any]
-    """All that the session's profile says."""
+    """The whole sandbox profile of the session."""
 
     @property
     def profile_hash(self) -> str:
-        """`sha256:` over it."""
+        """`sha256:` over the profile."""
         return content_hash(dict(self.profile))
 
 
 class GrantCoverage(NamedTuple):
-    """What grants do for a call."""
+    """Result of a grant lookup."""
 
     grant: Grant | None
-    """Lets it through."""
+    """The grant that covers the call."""
     passed: tuple[SkippedGrant, ...]
-    """Those of its tool that do not, where none does."""
+    """If none covers it, the grants for its tool and why each does not."""
 
 
 NO_COVERAGE = GrantCoverage(None, ())
@@ -58,10 +58,10 @@ class GrantService:
     def issue(
         self, unit: Unit, wish: GrantRequest, asked: GrantContext, approval: Approval, *, by: PrincipalId, reason: str
     ) -> Grant:
-        """A new grant, in the transaction of the vote that gives it.
+        """Issue a grant, in the transaction of the vote.
 
         Raises:
-            GrantNotOffered: it is more than the rule offers.
+            GrantNotOffered: the request exceeds the offer.
         """
         offer = approval.grant
         ttl_s = wish.ttl_s or (offer.max_ttl_s if offer else 0)
@@ -69,7 +69,7 @@ class GrantService:
         uses = wish.max_uses or most
         if offer is None or wish.kind not in offer.offer:
             offered = ", ".join(offer.offer) if offer else GrantKind.ONCE.value
-            raise GrantNotOffered(f"The rules that ask offer no grant `{wish.kind}`, only: {offered}.")
+            raise GrantNotOffered(f"The rules that ask don't offer a `{wish.kind}` grant, only: {offered}.")
         if ttl_s > offer.max_ttl_s or (most is not None and uses is not None and uses > most):
             raise GrantNotOffered(
                 f"The rules that ask offer at most {offer.max_ttl_s} s and {most or 'any number of'} uses.",
@@ -97,7 +97,7 @@ class GrantService:
         )
 
     def find_covering(self, unit: Unit, asked: GrantContext) -> GrantCoverage:
-        """A grant that lets this call through, or why none does; one whose tool has changed is voided on the way."""
+        """A grant that covers the call, or why none does. Voids grants whose tool has changed."""
         subject, call = asked.subject, asked.call
         found = store.find_covering(
             unit.connection,
@@ -115,13 +115,13 @@ class GrantService:
         return GrantCoverage(None, tuple(passed))
 
     def use(self, unit: Unit, grant: GrantId, asked: GrantContext) -> bool:
-        """Count a use, if the grant still lets the call through. False: it does not, and nothing was counted."""
+        """Count a use, if the grant still covers the call. False: it does not, and nothing was counted."""
         found = store.find(unit.connection, asked.subject.tenant_id, grant)
         holds = found is not None and found.state is GrantState.ACTIVE and self._mismatch(unit, found, asked) is None
         return holds and store.use(unit.connection, grant)
 
     def revoke(self, unit: Unit, tenant: TenantId, grant: str, *, by: PrincipalId, why: str) -> Grant:
-        """End it, at once; one that has ended stays as it is.
+        """Revoke a grant at once. A grant that has already ended is unchanged.
 
         Raises:
             GrantUnknown: not there, or another tenant's.
@@ -146,16 +146,16 @@ class GrantService:
 
     @staticmethod
     def _mismatch(unit: Unit, grant: Grant, asked: GrantContext) -> Literal["tool", "image", "profile", "rules"] | None:
-        """What of an active grant is another one in this call. None: nothing, it lets it through."""
+        """What differs between an active grant and this call. None: the grant covers it."""
         if grant.behaviour_hash != asked.behaviour_hash:
-            # What a tool does is the same for everybody, so nothing is left that it could be for.
+            # The tool is the same for every call, so the grant can never apply again.
             store.end(unit.connection, grant.id, "The tool has changed since.", None)
             return "tool"
         if grant.image != asked.image:
             return "image"
         if grant.profile_hash != asked.profile_hash:
             return "profile"
-        # Every rule that asks must be one that asked then, word for word: another may have been added, or changed.
+        # Every rule that asks now must have asked then, unchanged: a rule may have been added or edited.
         return None if asked.rules.items() <= grant.rules.items() else "rules"
 
 

@@ -1,4 +1,4 @@
-"""The grants' statements. A use is counted by one conditional write."""
+"""SQL for grants. A use is counted by one conditional write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATE = case(
     else_=GrantState.ACTIVE.value,
 ).label("state_now")
 _GRANTS = select(grants, _STATE)
-# Asked for every call that a rule with an offer asks about, so built once.
+# Built once: it runs for every call that a rule with an offer asks about.
 _COVERING = _GRANTS.where(
     grants.c.tenant_id == bindparam("tenant"),
     grants.c.principal_id == bindparam("principal"),
@@ -35,7 +35,7 @@ _USE = update(grants).where(grants.c.id == bindparam("grant"), _ACTIVE).values(u
 
 
 def insert(connection: Connection, grant: GrantId, ttl_s: float, **row: Any) -> Grant:
-    """Add one that expires `ttl_s` from now on the database's clock."""
+    """Add a grant that expires in `ttl_s` seconds, on the database's clock."""
     values = {**row, "rules": json.dumps(row["rules"]), "schema_hash": row["behaviour_hash"]}
     del values["behaviour_hash"]
     now = database_now()
@@ -50,7 +50,7 @@ def find(connection: Connection, tenant: str, grant: str) -> Grant | None:
 
 
 def listing(connection: Connection, tenant: str, session: str | None, *, active: bool) -> list[Grant]:
-    """The tenant's, newest first, at most 200."""
+    """The tenant's grants, newest first, at most 200."""
     query = _GRANTS.where(grants.c.tenant_id == tenant)
     if session is not None:
         query = query.where(grants.c.session_id == session)
@@ -66,22 +66,22 @@ def find_covering(connection: Connection, **sought: str) -> list[Grant]:
 
 
 def use(connection: Connection, grant: str) -> bool:
-    """Count one use, if it is active and has one left."""
+    """Count one use of an active grant. False: it is not active."""
     return connection.execute(_USE, {"grant": grant}).rowcount == 1
 
 
 def release(connection: Connection, grant: str) -> None:
-    """Give a use back: its call did not run."""
+    """Return a use: the call did not run."""
     connection.execute(update(grants).where(grants.c.id == grant, grants.c.uses > 0).values(uses=grants.c.uses - 1))
 
 
 def end(connection: Connection, grant: str, why: str, by: PrincipalId | None) -> bool:
-    """End it. False: it had ended."""
+    """End a grant. False: it had ended."""
     return _end(connection, grants.c.id == grant, why, by) == 1
 
 
 def end_of_session(connection: Connection, session: str) -> None:
-    """End what was given for that session alone."""
+    """End the grants of one session."""
     _end(connection, grants.c.session_id == session, "The session was closed.", None)
 
 
