@@ -1,4 +1,4 @@
-"""What a decision looks at: the call, and the tool as its manifest describes it."""
+"""Inputs of a decision: the call, and the tool as its manifest describes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Call", "CallFacts", "NamedTool", "ToolFacts"]
 
 
 class CallFacts(Protocol):
-    """What policy may know about a call; `codesdk.domain.calls.ToolCall` is one."""
+    """The facts of a call that policy uses; `codesdk.domain.calls.ToolCall` has them."""
 
     @property
     def name(self) -> str:
@@ -27,14 +27,14 @@ class CallFacts(Protocol):
 
 
 class Call(FrozenModel):
-    """A call that is only asked about: in examples, tests, `explain`."""
+    """A hypothetical call, for examples, tests and `explain`."""
 
     name: str
     input: dict[str, Any]
 
 
 class NamedTool(FrozenModel):
-    """A tool that is only asked about."""
+    """A tool that exists only for tests and examples."""
 
     name: str
     classification: Classification = Classification.WRITE

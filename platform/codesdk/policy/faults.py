@@ -1,4 +1,4 @@
-"""What can be wrong with a bundle."""
+"""Faults of bundles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from codesdk.documents import FileInvalid
 
 
 class Unevaluable(Exception):
-    """A test does not fit a call; the stricter reading then holds. Stays inside this package."""
+    """A test can't be evaluated for a call; the stricter outcome applies. Never leaves this package."""
 
 
 class PolicyInvalid(FileInvalid):
-    """A file of a policy bundle cannot be used; the bundle does not become active."""
+    """A file of a policy bundle is invalid; the bundle is not activated."""
 
     code = "POLICY_INVALID"

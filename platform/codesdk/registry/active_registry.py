@@ -1,4 +1,4 @@
-"""The tools in force: manifests are read again when their files change, whole or not at all."""
+"""The active tools: reloaded when manifests change, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log = logging.getLogger(__name__)
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 WithheldLookup = Callable[[Registry], Mapping[str, str]]
-"""Why tools of these may not be called, by dotted name."""
+"""Reasons why tools may not be called, by dotted name."""
 
 
 class RegistryProvider(Protocol):
-    """Who knows which tools a tenant has now. A `Registry` is one itself: the same for everybody, for ever."""
+    """Finds the tools of a tenant. A `Registry` is one itself, with the same tools for all tenants."""
 
     def of(self, tenant: str) -> Registry:
-        """The tools of a tenant: a value that does not change."""
+        """The tools of a tenant, as an immutable value."""
         ...
 
 
 class SharedToolNames(Collection[str]):
-    """The names of the shared tools as they are now, for whoever checks policy files later."""
+    """A live view of the names of the shared tools, for checking policy files."""
 
     def __init__(self, active: ActiveRegistry) -> None:
         self._active = active
@@ -49,13 +49,13 @@ class SharedToolNames(Collection[str]):
 
 
 class ActiveRegistry:
-    """The shared tools, and for each tenant with a directory of its own its tools on top. Safe to use from any thread."""
+    """The shared tools, plus each tenant's own. Safe to use from any thread."""
 
     def __init__(self, directory: Path, *, tenants: Path | None = None, profiles: ProfileBounds | None = None) -> None:
-        """`tenants`: has a directory for each tenant with tools of its own, by its id; `profiles`: what manifests may name.
+        """`tenants`: directory with one subdirectory for each tenant with its own tools, by id; `profiles`: known profiles.
 
         Raises:
-            ManifestInvalid: a manifest cannot be used, or a directory is not there; nothing starts with half its tools.
+            ManifestInvalid: a manifest is invalid, or a directory does not exist.
         """
         self._directory = directory
         self._tenants_dir = tenants
@@ -77,31 +77,31 @@ class ActiveRegistry:
         return self._tenants.get(tenant, self.shared)
 
     def names(self) -> Collection[str]:
-        """The names of the shared tools, at any later time too."""
+        """A live view of the names of the shared tools."""
         return SharedToolNames(self)
 
     def problems(self) -> dict[str, ManifestInvalid]:
-        """What is wrong with files that are therefore not in force: `shared`, `tenants` or the tenant's id, and why."""
+        """Problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         return dict(self._problems)
 
     def set_withheld_lookup(self, withheld: WithheldLookup) -> None:
-        """Ask this, at every look, which tools may not be called because their servers have changed them."""
+        """Set the lookup for tools withheld because their servers changed them; it runs at every refresh."""
         self._withheld = withheld
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at all files once. What cannot be used leaves the last good tools of its layer in force."""
+        """Refresh all tools. A layer with invalid files keeps its last valid tools."""
         changed = self._refresh_shared()
         changed = self._refresh_withheld() or changed
-        # A tenant's tools stand on the shared ones: where those changed, all are put together anew.
+        # Tenant registries extend the shared one, so a change of it rebuilds them all.
         self._refresh_tenants(rebuild=changed)
 
     def watch(self) -> None:
-        """Look again and again, on a thread of its own, until `close`."""
+        """Start polling for changes, until `close`."""
         self._watch.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._watch.close()
 
     def _refresh_shared(self) -> bool:
@@ -113,7 +113,7 @@ class ActiveRegistry:
         except ManifestInvalid as error:
             self._report_problem("shared", error, "the changed tools are not used, the last good ones stay")
             return False
-        # Files that changed while they were read are read once more at the next look.
+        # Files that changed while being read are read again at the next poll.
         self._fingerprints[""] = stamp
         self._problems.pop("shared", None)
         changed = found.hash != self._loaded.hash
@@ -160,9 +160,7 @@ class ActiveRegistry:
         except (ManifestInvalid, OSError) as error:
             wrong = error if isinstance(error, ManifestInvalid) else ManifestInvalid(str(path), 1, 1, str(error))
             self._report_problem(name, wrong, f"the changed tools of {name} are not used")
-            if (
-                rebuild
-            ):  # its last good ones stand on shared tools that are no more: better none of its own than a shadow
+            if rebuild:  # the last good ones extend a shared registry that is gone, so the tenant keeps none of its own
                 self._tenants.pop(name, None)
         else:
             self._fingerprints[name] = stamp
@@ -181,12 +179,12 @@ class ActiveRegistry:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap, and different where a file was written, added, removed or renamed."""
+    """Cheap check: changes if a file is written, added, removed or renamed."""
     found = []
     for path in (*manifest_files(directory), *pins_files(directory), *prompt_files(directory)):
         try:
             status = path.stat()
-        except OSError:  # removed between the listing and here: the next look sees it
+        except OSError:  # removed since the listing: the next poll notices
             continue
         found.append((str(path), status.st_mtime_ns, status.st_size))
     return tuple(found)

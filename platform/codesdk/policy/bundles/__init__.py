@@ -1,1 +1,1 @@
-"""Bundles."""
+"""Bundles: loading files, and merging shared, tenant and session layers."""

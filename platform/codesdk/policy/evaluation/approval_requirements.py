@@ -1,4 +1,4 @@
-"""What an ask needs and what a yes may give, where several rules ask at once: each of them gets what it wants."""
+"""Merges the approval and grant settings of all rules that ask, so that each rule's requirements are met."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from codesdk.policy.schema.models import Approval, Grant
 
 
 def merge_approvals(written: Iterable[Approval | None]) -> ApprovalSpec:
-    """One approval that satisfies every rule that asks; None stands for a rule that says nothing of approvals.
+    """One approval that satisfies every rule that asks; None stands for a rule without `approval`.
 
-    The shortest time counts; `not_requester` holds if one wants it; each group is asked for its own quorum, the largest
-    that is wanted of it; and as many people in all as the largest quorum without a group says.
+    The shortest timeout applies; `not_requester` applies if one rule has it; each group needs the largest quorum that any
+    rule sets for it; the total is at least the largest quorum without a group.
     """
     told = [approval for approval in written if approval is not None]
     if not told:
@@ -26,7 +26,7 @@ def merge_approvals(written: Iterable[Approval | None]) -> ApprovalSpec:
 
 
 def merge_grants(written: Sequence[Grant | None]) -> GrantOffer | None:
-    """What every rule that asks offers; None where that is no more than the one call."""
+    """The grant that every rule that asks offers; None if they share nothing beyond the one call."""
     told = [grant for grant in written if grant is not None]
     kinds = [kind for kind in GrantKind if told and all(kind in grant.offer for grant in told)]
     if len(told) < len(written) or not set(kinds) - {GrantKind.ONCE}:
@@ -40,7 +40,7 @@ def merge_grants(written: Sequence[Grant | None]) -> GrantOffer | None:
 
 
 def single_approver(spec: ApprovalSpec) -> bool:
-    """Whether one person's yes can be enough: only then may that person give a grant."""
+    """Whether one vote can decide: only then can the approver give a grant."""
     return len(spec.demands) <= 1 and all(demand.quorum == 1 for demand in spec.demands)
 
 
@@ -54,7 +54,7 @@ def _demand(approval: Approval) -> Demand:
 
 
 def _drop_implied(demands: Iterable[Demand]) -> tuple[Demand, ...]:
-    """Those that are not met by meeting the others."""
+    """The demands that are not implied by others."""
     kept: dict[tuple[str | None, Escalation | None], Demand] = {}
     for demand in demands:
         place = (demand.group, demand.escalation)

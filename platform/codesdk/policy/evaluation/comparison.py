@@ -1,4 +1,4 @@
-"""What would change: the same calls under two bundles."""
+"""Compares the decisions of two bundles on the same calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from codesdk.policy.evaluation.query import PolicyQuery, evaluate
 from codesdk.policy.facts import ToolFacts
 
 MAX_CHANGES = 200
-"""Changed calls that are kept whole; all are counted."""
+"""Changed calls kept in full; all are counted."""
 
 
 @dataclass(frozen=True)
 class DecisionChange:
-    """A call that is decided in another way."""
+    """A call whose decision differs."""
 
     trial: PolicyQuery
     before: Decision
@@ -31,16 +31,16 @@ class DecisionChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of two bundles over some calls."""
+    """Result of comparing two bundles over a set of calls."""
 
     matrix: Mapping[tuple[Effect, Effect], int]
-    """How many calls went from one effect to the other, those that stayed among them."""
+    """Number of calls for each pair of effects, unchanged ones included."""
     changes: tuple[DecisionChange, ...]
-    """The first `MAX_CHANGES`, one for each call of its kind."""
+    """The first `MAX_CHANGES`, without duplicates."""
 
     @property
     def total(self) -> int:
-        """Calls that were judged."""
+        """Number of calls."""
         return sum(self.matrix.values())
 
     @property
@@ -52,7 +52,7 @@ class Comparison:
 def compare_bundles(
     trials: Iterable[PolicyQuery], tools: Mapping[str, ToolFacts], before: Bundle, after: Bundle
 ) -> Comparison:
-    """Judge every call by either."""
+    """Decide every call under both bundles."""
     return compare_calls(trials, tools, lambda _: before, lambda _: after)
 
 
@@ -62,7 +62,7 @@ def compare_calls(
     before: Callable[[PolicyQuery], Bundle],
     after: Callable[[PolicyQuery], Bundle],
 ) -> Comparison:
-    """Judge every call twice, each by the bundles that hold for it."""
+    """Decide every call twice, under the bundles chosen for it."""
     matrix: Counter[tuple[Effect, Effect]] = Counter()
     changes: list[DecisionChange] = []
     seen: set[tuple[str, str, str]] = set()

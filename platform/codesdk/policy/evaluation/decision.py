@@ -1,4 +1,4 @@
-"""The decision: every matching rule counts, the strictest effect wins, and what cannot be read is never allowed."""
+"""Decides a call: all matching rules count, the strictest effect wins, and unreadable commands are never allowed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from codesdk.policy.matching.compiled_rules import CompiledRule, Match, MatchOut
 from codesdk.policy.shell.commands import ShellViews
 
 SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
-"""The tools whose input is a command: what of it cannot be read is asked about."""
+"""Tools whose input is a command; a command that can't be parsed needs approval."""
 
 
 class Reachability(StrEnum):
-    """What policy can say about a tool before there is a call."""
+    """Whether calls of a tool can be allowed, before their input is known."""
 
     NEVER = "never"
-    """No input can get through, so the tool is not listed."""
+    """No input can be allowed, so the tool is not listed."""
     DEPENDS = "depends"
     ALWAYS = "always"
 
@@ -38,20 +38,20 @@ class Reachability(StrEnum):
 def decide(
     call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, *, granted: Collection[str] = ()
 ) -> Decision:
-    """The bundle's verdict on one call. Pure and total; the trace holds the rules that spoke and those that erred.
+    """Decide one call. Pure and total; the trace holds the rules that matched or failed to evaluate.
 
-    `granted`: ids of rules whose ask a person has answered for calls to come; each then counts as an allow.
+    `granted`: ids of ask rules that a grant covers; each counts as an allow.
     """
     return _decide(call, tool, subject, bundle, granted=granted)
 
 
 def explain(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
-    """The same verdict, with every rule of the bundle in the trace and why it did not match."""
+    """The same decision, with every rule of the bundle in the trace and why it did not match."""
     return _decide(call, tool, subject, bundle, every=True)
 
 
 def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Reachability:
-    """Whether some input could be allowed, now or after an approval; for tool lists."""
+    """Whether some input could be allowed, at once or after an approval. For tool lists."""
     if not bundle.rules or _disabled(tool, bundle):
         return Reachability.NEVER
     sure: set[Effect] = set()
@@ -79,13 +79,13 @@ def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Reachab
 
 @dataclass
 class _MatchedRules:
-    """The rules that matched, sorted by what they do."""
+    """The rules that matched, by effect."""
 
     denies: list[CompiledRule] = field(default_factory=list)
     asks: list[CompiledRule] = field(default_factory=list)
     allows: list[CompiledRule] = field(default_factory=list)
     maybe_denies: list[CompiledRule] = field(default_factory=list)
-    """Deny rules that would match, should an unknown argument turn out so: a person must look."""
+    """Deny rules that may match, depending on an argument known only at run time: these need approval."""
     parts: list[tuple[CompiledRule, Match]] = field(default_factory=list)
     trace: list[RuleTrace] = field(default_factory=list)
 
@@ -141,7 +141,7 @@ def _decide(
         rule = written
         if rule.id in granted and rule.effect is Effect.ASK and not rule.rule.floor:
             if rule.layer in bundle.closed:
-                continue  # such a layer lets nothing through by itself, so a grant can only take its ask away
+                continue  # this layer can't allow on its own, so a grant only removes its ask
             rule = rule.granted()
         why = rule.matcher.fits_tool(tool.name, tool.classification) if every else ""
         match = Match(MatchOutcome.NO, why) if why else rule.match(question)
@@ -152,14 +152,14 @@ def _decide(
     shell = question.shell if runs_commands else None
     found.join_parts(shell)
     if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):
-        found.asks = []  # nobody above lets this through, so there is nothing that a person may be asked
+        found.asks = []  # no layer above allows or asks, so there is nothing to approve
     return _verdict(question, bundle, found, shell, granted=bool(granted))
 
 
 def _verdict(
     question: PolicyInput, bundle: Bundle, found: _MatchedRules, shell: ShellViews | None, *, granted: bool
 ) -> Decision:
-    """Strictest effect, then what cannot be read, then the mode."""
+    """Apply the strictest effect, then the review of unknowns, then the permission mode."""
     if found.denies:
         reason = next(
             (rule.rule.reason for rule in found.denies if rule.rule.reason),
@@ -178,7 +178,7 @@ def _verdict(
     subject, tool = question.subject, question.tool
     mode = subject.permission_mode
     eager = mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
-    if effect is Effect.ALLOW and eager and not granted:  # what was granted, a person has looked at
+    if effect is Effect.ALLOW and eager and not granted:  # a person has already approved what a grant covers
         effect, reason = Effect.ASK, f"The session's mode `ask` asks before `{tool.name}`."
     elif effect is Effect.ASK and not floor:
         automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
@@ -202,7 +202,7 @@ def _verdict(
 
 
 def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
-    """Why a person must look, whatever rules allow; empty where nothing is unknown."""
+    """Why the call needs approval even if rules allow it; empty if nothing is unknown."""
     if shell is not None and shell.opaque:
         return f"The command cannot be judged by rules: {shell.opaque}."
     if found.maybe_denies:

@@ -1,4 +1,4 @@
-"""A call that nobody makes: what would policy say? For tests, `explain`, `decide` and comparisons of bundles."""
+"""Hypothetical calls, for tests, `explain`, `decide` and comparisons of bundles."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from codesdk.policy.facts import Call, ToolFacts
 
 
 class QueryPrincipal(FrozenModel):
-    """On whose behalf."""
+    """The principal of a query."""
 
     id: str = "prn_someone"
     roles: tuple[str, ...] = ()
 
 
 class QuerySession(FrozenModel):
-    """In which session."""
+    """The session of a query."""
 
     id: str = "ses_trial"
     tenant: str = "ten_trial"
     runtime: str = "mcp-client"
     labels: dict[str, str] = {}
     policy_hash: str | None = None
-    """Of the rules that it was opened with."""
+    """Hash of the session's own rules."""
 
 
 def _with_id(value: Any) -> Any:
@@ -41,7 +41,7 @@ def _with_id(value: Any) -> Any:
 
 
 class PolicyQuery(FrozenModel):
-    """One question. As JSON: `{"tool": "workspace.exec", "input": {"command": "git status"}}`."""
+    """A hypothetical call. As JSON: `{"tool": "workspace.exec", "input": {"command": "git status"}}`."""
 
     tool: str = Field(min_length=1, max_length=256)
     input: dict[str, Any] = {}
@@ -54,7 +54,7 @@ class PolicyQuery(FrozenModel):
     )
 
     def subject(self) -> Subject:
-        """Who asks, as policy sees it."""
+        """The subject of the query."""
         return Subject(
             tenant_id=TenantId(self.session.tenant),
             principal_id=PrincipalId(self.principal.id),

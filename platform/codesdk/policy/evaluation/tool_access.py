@@ -1,4 +1,4 @@
-"""What a bundle says of a tool before anybody calls it, in one word, and the rules that make it so: for people who look."""
+"""Summarizes a tool's access before any call, with the rules responsible. For lists that people read."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ASK_MODE = "the mode ask"
 
 
 class AccessLevel(StrEnum):
-    """Whatever the input is."""
+    """Access to a tool, independent of the input."""
 
     ON = "on"
     """Every call is allowed."""
     ASKED = "asked"
-    """Every call that is not denied waits for a person."""
+    """Every call needs approval, unless it is denied."""
     DEPENDS = "depends"
-    """On its input."""
+    """The input decides."""
     OFF = "off"
     """No call is ever allowed."""
 
 
 class ToolAccess(NamedTuple):
-    """The word, and what it comes from: ids of rules, `default`, or the mode."""
+    """An access level and its cause: ids of rules, `default`, or the mode."""
 
     word: AccessLevel
     by: tuple[str, ...]
@@ -47,7 +47,7 @@ class ToolAccess(NamedTuple):
 
 
 def tool_access(tool: ToolFacts, subject: Subject, bundle: Bundle) -> ToolAccess:
-    """What every call of the tool by this subject has before it."""
+    """The access level of a tool for a subject."""
     mode = subject.permission_mode
     fitting = [
         rule

@@ -1,1 +1,1 @@
-"""Linting."""
+"""Finds rules that can't work as their author intended."""

@@ -1,1 +1,1 @@
-"""Matching."""
+"""Matches compiled rules against calls."""

@@ -1,4 +1,4 @@
-"""The bundles in force: read again when their files change, whole or not at all."""
+"""The active bundles: reloaded when their files change, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from codesdk.storage.database import StorageUnavailable
 _log = logging.getLogger(__name__)
 
 CACHE_SIZE = 256
-"""Layered bundles of one process that are kept ready: of tenants and of sessions with rules of their own."""
+"""Merged bundles cached per process, for tenants and sessions with their own rules."""
 Fingerprint = tuple[tuple[str, int, int], ...]
 
 
 class BundleProvider(Protocol):
-    """Who knows which bundle decides for a session now."""
+    """Finds the bundle in force for a session."""
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The bundle in force for the tenant, and on top of it the rules of that hash, which a session was opened with."""
+        """The tenant's active bundle, merged with the session's own rules of that hash."""
         ...
 
 
 class FixedBundle:
-    """The same bundle for everybody, for ever: the fake, and enough for embedding."""
+    """One unchanging bundle for all tenants, for tests and embedding."""
 
     def __init__(self, bundle: Bundle, sessions: SessionBundleProvider | None = None) -> None:
         self._bundle = bundle
         self._sessions = sessions
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The one."""
+        """The bundle, merged with the session's own rules."""
         del tenant
         return with_session_rules(self._bundle, self._sessions, session_rules)
 
 
 def with_session_rules(upper: Bundle, sessions: SessionBundleProvider | None, session_rules: str | None) -> Bundle:
-    """With a session's own rules, where it has any; nothing is allowed where they cannot be had."""
+    """Merge a session's own rules, if it has any; without access to them, deny everything."""
     if session_rules is None:
         return upper
     if sessions is None:
@@ -60,13 +60,13 @@ def with_session_rules(upper: Bundle, sessions: SessionBundleProvider | None, se
 
 
 class DirectoryLayer:
-    """One directory: its last good bundle, and what is wrong with its newest files."""
+    """One directory: its last valid bundle, and the problem with its current files."""
 
     def __init__(self, directory: Path, known_tools: Collection[str], *, tenant: bool = False) -> None:
-        """Read it.
+        """Load the directory.
 
         Raises:
-            PolicyInvalid: it cannot be used, and there is no earlier one.
+            PolicyInvalid: the bundle is invalid.
         """
         self.directory = directory
         self._known_tools = known_tools
@@ -76,7 +76,7 @@ class DirectoryLayer:
         self.problem: PolicyInvalid | None = None
 
     def refresh(self) -> bool:
-        """Read the files again where they changed; whether another bundle is in force now."""
+        """Reload the files if they changed. Returns whether the bundle changed."""
         stamp = _fingerprint(self.directory)
         if stamp == self._fingerprint:
             return False
@@ -87,7 +87,7 @@ class DirectoryLayer:
                 _log.error("the changed policy is not used, the last good one stays: %s", error)
             self.problem = error
             return False
-        # Files that changed while they were read are read once more at the next look.
+        # Files that changed while being read are read again at the next poll.
         self._fingerprint, self.problem = stamp, None
         changed = bundle.hash != self.bundle.hash
         if changed:
@@ -96,7 +96,7 @@ class DirectoryLayer:
         return changed
 
     def sources(self) -> dict[str, str]:
-        """The texts that the bundle was made from, and those of the tests as they are now.
+        """The texts of the bundle, and the current texts of its tests.
 
         Raises:
             PolicyInvalid: one cannot be read.
@@ -109,15 +109,15 @@ class DirectoryLayer:
 
 
 class ActiveBundles:
-    """The shared bundle, on top of it that of each tenant which has a directory of its own, and that of a session."""
+    """The shared bundle, merged with the tenant's and the session's own rules."""
 
     def __init__(
         self, shared: Path, known_tools: Collection[str], clock: Clock, *, tenants: Path | None = None
     ) -> None:
-        """`tenants`: has one directory for each tenant with rules of its own, named by the tenant's id.
+        """`tenants`: directory with one subdirectory, named by the tenant's id, for each tenant with its own rules.
 
         Raises:
-            PolicyInvalid: a bundle cannot be used, or `tenants` is not there; nothing starts with half a policy.
+            PolicyInvalid: a bundle is invalid, or `tenants` does not exist.
         """
         self._known_tools = known_tools
         self._clock = clock
@@ -131,21 +131,21 @@ class ActiveBundles:
         self._pinned: dict[PinKey, Bundle] = {}
         self._pins: dict[PinKey, str] = {}
         self._recorded: dict[str, str] = {}
-        """By layer, what the record was told that its files say."""
+        """By layer, the hash of its files in the change record."""
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
         self._refresh_lock = threading.Lock()
-        """One look at a time: the watch's, and that of a request which has just changed what is pinned."""
+        """One refresh at a time: the poller's, or that of a request that changed a pin."""
         for name in self._tenant_names():
             self.tenants[name] = DirectoryLayer(self._directory(name), known_tools, tenant=True)
         self._watch = FilePoller("the policy's files", self._refresh_and_notify, thread="codesdk-policy")
         self._on_refresh: Callable[[], None] = lambda: None
 
     def on_refresh(self, listener: Callable[[], None]) -> None:
-        """Run `listener` after each look of `watch`, on its thread."""
+        """Run `listener` after each poll, on the poller's thread."""
         self._on_refresh = listener
 
     def hashes(self) -> dict[str, str]:
-        """What is in force now: the hash of the `shared` layer, and of each tenant's that can be read, by its id."""
+        """Active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
         own = {
             name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, DirectoryLayer)
         }
@@ -153,35 +153,35 @@ class ActiveBundles:
         return {SHARED: self.shared.bundle.hash, **own, **pinned}
 
     def set_session_rules(self, layers: SessionBundleProvider) -> None:
-        """From now on sessions can have rules of their own; before, one that has some is denied everything."""
+        """Enable session rules. Until then, a session with its own rules is denied everything."""
         self._sessions = layers
 
     def follow(self, versions: VersionService) -> None:
-        """From now on a version that is pinned is in force in place of its layer's files, and what files say is kept.
+        """From now on use pinned versions in place of files, and record the versions of files.
 
         Raises:
-            PolicyInvalid, VersionUnknown: a pinned version cannot be used; nothing starts with other rules than those.
+            PolicyInvalid, VersionUnknown: a pinned version cannot be used.
             StorageUnavailable: the database does not answer.
         """
         self._versions = versions
         self._refresh_pins(versions)
         for pin, problem in self._pin_problems.items():
-            if pin.role == ACTIVE:  # what is only tried decides nothing, and stops nothing
+            if pin.role == ACTIVE:  # a broken candidate does not prevent a start
                 raise problem
         self._record_files(versions)
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The bundle in force today. A tenant or session whose own rules cannot be read is denied everything."""
-        # Each is read once: another may be in force a moment later, and must not be kept under this one's hash.
+        """The active bundle today. A tenant or session with unreadable rules is denied everything."""
+        # Read each layer once: a concurrent refresh must not end up under the other's cache key.
         own = self._tenant_bundle(tenant)
         return self._combine(self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
 
     def tries(self, tenant: str) -> bool:
-        """Whether something is tried for the tenant."""
+        """Whether the tenant has a shadow candidate."""
         return PinKey(SHARED, SHADOW) in self._pinned or PinKey(tenant, SHADOW) in self._pinned
 
     def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
-        """What is tried for the tenant: its own candidate, else the shared one."""
+        """The tenant's own candidate, else the shared one."""
         for layer in (tenant, SHARED):
             tried = self._pinned.get(PinKey(layer, SHADOW))
             if tried is not None:
@@ -190,7 +190,7 @@ class ActiveBundles:
         return None
 
     def with_layer(self, layer: str, bundle: Bundle, tenant: TenantId, session_rules: str | None) -> Bundle:
-        """What would be in force for the tenant, were that layer this bundle."""
+        """The tenant's bundle with one layer replaced by `bundle`."""
         if layer != SHARED:
             return self._combine_readable(
                 self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, bundle, session_rules
@@ -198,11 +198,11 @@ class ActiveBundles:
         return self._combine(bundle, self._tenant_bundle(tenant), session_rules)
 
     def pinned(self, layer: str) -> str | None:
-        """The hash of the version that is in force in place of the layer's files."""
+        """Hash of the layer's pinned version."""
         return self._pins.get(PinKey(layer, ACTIVE))
 
     def files_hash(self, layer: str) -> str | None:
-        """What the layer's files say, in force or not."""
+        """Hash of the layer's files, active or not."""
         found = self.shared if layer == SHARED else self.tenants.get(layer)
         return found.bundle.hash if isinstance(found, DirectoryLayer) else None
 
@@ -231,21 +231,21 @@ class ActiveBundles:
         return made
 
     def problems(self) -> dict[str, PolicyInvalid]:
-        """What is wrong with files that are therefore not in force: `shared`, `tenants` or the tenant's id, and why."""
+        """Problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
         if self._tenants_problem is not None:
             found["tenants"] = self._tenants_problem
         found |= {pin.layer: problem for pin, problem in sorted(self._pin_problems.items(), reverse=True)}
-        for name, layer in list(self.tenants.items()):  # the watch adds and removes
+        for name, layer in list(self.tenants.items()):  # the poller adds and removes
             problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
             if problem is not None:
                 found[name] = problem
         return found
 
     def refresh(self) -> None:
-        """Look at every layer once; new tenants' directories are taken up, removed ones let go.
+        """Refresh every layer; add new tenants' directories and drop removed ones.
 
-        Where the directory of all tenants is gone or cannot be read, every tenant keeps its last good rules.
+        If the directory of all tenants is gone or unreadable, every tenant keeps its last valid rules.
         """
         with self._refresh_lock:
             self.shared.refresh()
@@ -272,7 +272,7 @@ class ActiveBundles:
                 continue
             try:
                 made[pin] = versions.bundle(pin.layer, bundle_hash)
-            except (PolicyInvalid, VersionUnknown) as error:  # tried again at each look: a tool may come back
+            except (PolicyInvalid, VersionUnknown) as error:  # retried at each poll: a tool may come back
                 unusable = error if isinstance(error, PolicyInvalid) else PolicyInvalid(bundle_hash, 1, 1, str(error))
                 problems[pin] = unusable
                 if str(unusable) != str(self._pin_problems.get(pin)):
@@ -283,7 +283,7 @@ class ActiveBundles:
         self._pinned, self._pins, self._pin_problems = made, used, problems
 
     def _record_files(self, versions: VersionService) -> None:
-        """Keep what files say, so that it can be gone back to."""
+        """Record the versions of files, for rollback."""
         layers = {
             SHARED: self.shared,
             **{name: layer for name, layer in self.tenants.items() if isinstance(layer, DirectoryLayer)},
@@ -294,7 +294,7 @@ class ActiveBundles:
             bundle = layer.bundle
             try:
                 sources = layer.sources()
-            except PolicyInvalid:  # changed since: the next look reads it
+            except PolicyInvalid:  # changed since: the next poll reads it
                 continue
             versions.record_files(name, bundle, sources)
             self._recorded[name] = bundle.hash
@@ -327,11 +327,11 @@ class ActiveBundles:
                 self.tenants[name] = error
 
     def watch(self) -> None:
-        """Look again and again, on a thread of its own, until `close`."""
+        """Start polling for changes, until `close`."""
         self._watch.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._watch.close()
 
     def _refresh_and_notify(self) -> None:
@@ -339,10 +339,10 @@ class ActiveBundles:
         self._on_refresh()
 
     def _tenant_names(self) -> set[str]:
-        """The tenants that have a directory.
+        """Tenants with a directory.
 
         Raises:
-            PolicyInvalid: the directory of all of them is not there, or cannot be read.
+            PolicyInvalid: the directory of all tenants is missing or unreadable.
         """
         directory = self._tenants_dir
         if directory is None:
@@ -358,16 +358,16 @@ class ActiveBundles:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap, and different where a file was written, added, removed or renamed."""
+    """Cheap check: changes if a file is written, added, removed or renamed."""
     found = []
     try:
         paths = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []
-    except OSError:  # what is wrong is said where the files are read
+    except OSError:  # reading the files reports the error
         return ()
     for path in paths:
         try:
             status = path.stat()
-        except OSError:  # removed between the listing and here: the next look sees it
+        except OSError:  # removed since the listing: the next poll notices
             continue
         found.append((path.name, status.st_mtime_ns, status.st_size))
     return tuple(found)

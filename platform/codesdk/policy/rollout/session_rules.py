@@ -1,4 +1,4 @@
-"""The rules that sessions are opened with: checked when they come, kept by hash, read again after a restart."""
+"""Rules that a session was opened with: validated, stored by hash, and loaded again after a restart."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 
 CACHE_SIZE = 256
-"""Compiled layers of one process; one more than are in use at a time costs a reading of its text."""
+"""Compiled layers cached per process; others are loaded from the database."""
 
 
 class SessionBundleProvider(Protocol):
-    """Who knows what the rules of a hash say."""
+    """Finds session rules by hash."""
 
     def of(self, bundle_hash: str) -> Bundle:
-        """The layer; one that denies everything where its text is gone."""
+        """The layer; one that denies everything if its text is gone."""
         ...
 
 
 class SessionRules:
-    """Of one database. Safe to use from any thread."""
+    """Session rules of one database. Safe to use from any thread."""
 
     def __init__(self, database: Database, known_tools: Collection[str]) -> None:
         self._database = database
@@ -34,20 +34,20 @@ class SessionRules:
         self._cache: dict[str, Bundle] = {}
 
     def check(self, text: str) -> Bundle:
-        """The rules in the text of a policy file.
+        """Parse a session's rules.
 
         Raises:
-            PolicyInvalid: with line and column; also where a rule would loosen something.
+            PolicyInvalid: with line and column; also if a rule loosens the policy.
         """
         return make_session_layer(text, self._known_tools)
 
     def keep(self, unit: Unit, bundle: Bundle, text: str) -> str:
-        """Keep the text with the session that is being opened; gives the hash by which it is found again."""
+        """Store the text while opening a session; returns its hash."""
         store.save_text(unit.connection, bundle.hash, {SESSION_FILE: text})
         return bundle.hash
 
     def of(self, bundle_hash: str) -> Bundle:
-        """The layer; one that denies everything where its text is gone or cannot be read any more.
+        """The layer; one that denies everything if its text is gone or no longer valid.
 
         Raises:
             StorageUnavailable: the database does not answer.
@@ -67,5 +67,5 @@ class SessionRules:
             return unreadable_bundle("The rules that this session was opened with are gone, so nothing is allowed.")
         try:
             return session_layer_from_texts(rule_texts(sources), self._known_tools)
-        except PolicyInvalid as error:  # written under another version, say; or a tool that a rule enables is gone
+        except PolicyInvalid as error:  # for example, written under another version
             return unreadable_bundle(f"The session's own rules cannot be read, so nothing is allowed: {error}")

@@ -1,7 +1,7 @@
-"""A candidate beside the bundle in force: asked about live calls on a thread of its own, counted, never obeyed.
+"""Shadow evaluation: decides live calls under a candidate bundle on a background thread, and counts differences.
 
-The live call pays for one look at whether there is a candidate and, where there is, for putting itself into a bounded
-queue. What does not fit is skipped and counted. Whatever the candidate does, the live decision is made already.
+A live call is added to a bounded queue after its own decision; calls that do not fit are skipped and counted. The
+candidate never affects a live decision.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from codesdk.policy.rollout.version_models import ShadowDifference
 _log = logging.getLogger(__name__)
 
 MAX_QUEUED = 1000
-"""Calls that wait for the candidate at most."""
+"""Queued calls at most."""
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
-"""Bytes of their inputs, by a measure of the texts in them: an input may have 4 MiB, but most are below 1 KiB."""
+"""Estimated bytes of queued inputs: an input may have 4 MiB, but most are below 1 KiB."""
 MAX_MEASURED_VALUES = 10_000
-"""Values of an input that are measured; one with more counts as all that may wait."""
+"""Values of an input that are measured; an input with more counts as `MAX_QUEUED_BYTES`."""
 FLUSH_S = 1.0
-"""Seconds between writings of what was counted."""
+"""Seconds between writes of the counts."""
 
 
 class Candidate(NamedTuple):
-    """What is tried, for one tenant."""
+    """The candidate bundle for one tenant."""
 
     layer: str
     hash: str
-    """Of the layer's candidate alone."""
+    """Hash of the candidate layer alone."""
     bundle: Bundle
-    """With the layers that would be above and beneath it."""
+    """The candidate merged with the other layers."""
 
 
 class CandidateProvider(Protocol):
-    """Who knows what is tried."""
+    """Finds the candidate for a tenant."""
 
     def tries(self, tenant: str) -> bool:
-        """Whether there is a candidate for the tenant's calls: a look into memory."""
+        """Whether the tenant has a candidate; answers from memory."""
         ...
 
     def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
@@ -61,16 +61,16 @@ class _ObservedCall(NamedTuple):
     subject: Subject
     before: Effect
     size: int
-    """Bytes, about."""
+    """Estimated bytes."""
 
 
 class ShadowEvaluator:
-    """Safe to use from any thread."""
+    """Runs the candidate on queued calls. Safe to use from any thread."""
 
     def __init__(
         self, candidates: CandidateProvider, write: Callable[[Iterable[tuple[str, str, ShadowDifference]]], None]
     ) -> None:
-        """`write` adds counts to those that are kept: layer, hash, count."""
+        """`write` adds counts to the stored ones: layer, hash, count."""
         self._candidates = candidates
         self._write = write
         self._queue: deque[_ObservedCall] = deque()
@@ -79,16 +79,16 @@ class ShadowEvaluator:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._bytes = 0
-        self._lock = threading.Lock()  # of the two counts: calls come from many threads
+        self._lock = threading.Lock()  # guards _bytes and _skipped
         self._skipped: Counter[str] = Counter()
 
     def skipped(self, tenant: str | None = None) -> int:
-        """Calls of this process that came faster than the candidate decides: a tenant's, or everybody's."""
+        """Calls skipped by this process because the queue was full, in total or for one tenant."""
         with self._lock:
             return self._skipped.total() if tenant is None else self._skipped[tenant]
 
     def observe(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
-        """A call was decided. Never waits and never fails."""
+        """Queue a decided call. Never blocks and never fails."""
         if not self._candidates.tries(subject.tenant_id):
             return
         size = estimate_size(call.input)
@@ -101,26 +101,26 @@ class ShadowEvaluator:
         self._wakeup.set()
 
     def start(self) -> None:
-        """Decide on a thread of its own until `close`."""
+        """Start the background thread."""
         self._thread = threading.Thread(target=self._run, name="codesdk-shadow", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; what was counted is written."""
+        """Stop the thread after writing the counts."""
         self._closing.set()
         self._wakeup.set()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
     def process_queue(self) -> None:
-        """Decide what waits, and write what was counted."""
+        """Decide all queued calls and write the counts."""
         while self._queue:
             seen = self._queue.popleft()
             with self._lock:
                 self._bytes -= seen.size
             try:
                 found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
-            except Fault as fault:  # the rules of its session cannot be read now
+            except Fault as fault:  # the session's rules cannot be read now
                 _log.warning("a call was not shown to the shadow policy: %s", fault)
                 with self._lock:
                     self._skipped[seen.subject.tenant_id] += 1
@@ -153,12 +153,12 @@ class ShadowEvaluator:
                 self.process_queue()
             except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
                 _log.exception("trying a shadow policy failed")
-            self._closing.wait(FLUSH_S)  # so that many calls make one writing
+            self._closing.wait(FLUSH_S)  # so that many calls share one write
         self.process_queue()
 
 
 def estimate_size(value: Any) -> int:
-    """Bytes of the texts in a call's input, about: characters, and a word for each value."""
+    """Estimated bytes of a call's input: its characters, and 8 for each value."""
     size = seen = 0
     pending = [value]
     while pending:

@@ -1,4 +1,4 @@
-"""Policy's statements: texts of bundles by their hash, versions, what is pinned, what was changed, what shadows saw."""
+"""SQL for policy: bundle texts by hash, versions, pins, the change record and shadow counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTIVATING = (VersionAction.FILES, VersionAction.PROMOTE, VersionAction.ROLLBAC
 
 
 class PinKey(NamedTuple):
-    """A version that somebody put in its place."""
+    """A layer and the role of its pinned version."""
 
     layer: str
     role: str
@@ -29,47 +29,47 @@ class PinKey(NamedTuple):
 
 
 def save_text(connection: Connection, bundle_hash: str, sources: BundleTexts) -> None:
-    """Keep the texts of a bundle under its hash, where they are not there yet."""
+    """Store a bundle's texts under its hash, unless they exist."""
     _add_once(connection, policy_texts, {"hash": bundle_hash, "sources": json.dumps(dict(sources))})
 
 
 def replace_text(connection: Connection, bundle_hash: str, sources: BundleTexts) -> None:
-    """Keep these texts in place of others that say the same: they bring the tests that were passed."""
+    """Replace the texts of a bundle by equivalent ones that include the passed tests."""
     connection.execute(
         update(policy_texts).where(policy_texts.c.hash == bundle_hash).values(sources=json.dumps(dict(sources)))
     )
 
 
 def text_of(connection: Connection, bundle_hash: str) -> dict[str, str] | None:
-    """The texts of that bundle; None where there are none."""
+    """The texts of a bundle; None if there are none."""
     found = connection.execute(select(policy_texts.c.sources).where(policy_texts.c.hash == bundle_hash)).scalar()
     return dict(json.loads(found)) if found is not None else None
 
 
 def pins(connection: Connection) -> dict[PinKey, str]:
-    """What is pinned, by layer and role."""
+    """Pinned hashes, by layer and role."""
     return {PinKey(row.layer, row.role): row.hash for row in connection.execute(select(policy_pins))}
 
 
 def pin(connection: Connection, place: PinKey, bundle_hash: str) -> None:
-    """Put a version in its place."""
+    """Pin a version."""
     unpin(connection, place)
     connection.execute(insert_into(policy_pins).values(**place._asdict(), hash=bundle_hash))
 
 
 def unpin(connection: Connection, place: PinKey) -> None:
-    """Leave the place empty."""
+    """Remove a pin."""
     connection.execute(delete(policy_pins).where(policy_pins.c.layer == place.layer, policy_pins.c.role == place.role))
 
 
 def save_version(connection: Connection, layer: str, bundle_hash: str, name: str, by: str | None) -> None:
-    """Remember a version of the layer, once."""
+    """Add a version of a layer, unless it exists."""
     row = {"layer": layer, "hash": bundle_hash, "name": name, "made_by": by}
     _add_once(connection, policy_versions, {**row, "made_at": database_now()})
 
 
 def versions_by_prefix(connection: Connection, layer: str, beginning: str) -> list[str]:
-    """The hashes of the layer's versions that begin so, with or without `sha256:`; at most three."""
+    """Hashes of the layer's versions with this prefix, with or without `sha256:`; at most three."""
     whole = f"sha256:{beginning.removeprefix('sha256:')}"
     sought = select(policy_versions.c.hash).where(
         policy_versions.c.layer == layer, policy_versions.c.hash.startswith(whole, autoescape=True)
@@ -92,13 +92,13 @@ def versions(connection: Connection, layer: str, limit: int) -> list[Version]:
 
 
 def add_change(connection: Connection, id_: str, layer: str, change: VersionChange) -> None:
-    """Write one entry of the layer's record, at this time."""
+    """Add an entry to the layer's change record."""
     row = change.model_dump(mode="json", exclude={"at"})
     connection.execute(insert_into(policy_changes).values(id=id_, layer=layer, at=database_now(), **row))
 
 
 def changes(connection: Connection, layer: str, limit: int) -> list[VersionChange]:
-    """The layer's record, newest first."""
+    """The layer's change record, newest first."""
     return _changes(connection, layer, limit)
 
 
@@ -131,7 +131,7 @@ def last_change(connection: Connection, layer: str, *actions: VersionAction) -> 
 def last_switch_to(
     connection: Connection, layer: str, bundle_hash: str, *actions: VersionAction
 ) -> VersionChange | None:
-    """The newest entry of these kinds that put the version into the place of another, or of nothing."""
+    """The newest entry of these kinds that made this version replace another, or none."""
     told = policy_changes.c.action.in_([action.value for action in actions])
     other = policy_changes.c.before.is_distinct_from(policy_changes.c.hash)
     same = policy_changes.c.hash == bundle_hash
@@ -139,16 +139,16 @@ def last_switch_to(
 
 
 class RollbackTarget(NamedTuple):
-    """What is in force, and what was before it."""
+    """The active version and the one before it."""
 
     now: str
     before: str
 
 
 def rollback_target(connection: Connection, layer: str) -> RollbackTarget | None:
-    """What the layer can go back to; None where there is nothing."""
+    """The version to roll back to; None if there is none."""
     now = active_hash(connection, layer)
-    # A version may be promoted that is in force already: that brought nothing.
+    # Promoting the active version again changes nothing, so it does not count.
     entry = (
         last_switch_to(connection, layer, now, VersionAction.FILES, VersionAction.PROMOTE, VersionAction.UNPIN)
         if now
@@ -158,18 +158,18 @@ def rollback_target(connection: Connection, layer: str) -> RollbackTarget | None
 
 
 def active_hash(connection: Connection, layer: str) -> str | None:
-    """The hash of the layer's version in force, as the record has it."""
+    """Hash of the layer's active version, by the change record."""
     last = last_change(connection, layer, *_ACTIVATING)
     return last.hash if last else None
 
 
 def layers(connection: Connection) -> list[str]:
-    """Every layer that the record knows."""
+    """Every layer in the change record."""
     return [row.layer for row in connection.execute(select(policy_changes.c.layer).distinct())]
 
 
 def add_difference(connection: Connection, layer: str, bundle_hash: str, seen: ShadowDifference) -> None:
-    """Count calls that a candidate decided."""
+    """Add to the counts of a candidate."""
     key = {
         "layer": layer,
         "hash": bundle_hash,
@@ -186,7 +186,7 @@ def add_difference(connection: Connection, layer: str, bundle_hash: str, seen: S
 
 
 def differences(connection: Connection, layer: str, bundle_hash: str) -> list[ShadowDifference]:
-    """What a candidate did, most frequent first."""
+    """Counts of a candidate, most frequent first."""
     table = policy_shadow_counts
     query = select(table).where(table.c.layer == layer, table.c.hash == bundle_hash).order_by(table.c.count.desc())
     return [_difference(row) for row in connection.execute(query)]

@@ -1,1 +1,1 @@
-"""Schema."""
+"""The policy language: what bundle files may contain."""

@@ -1,1 +1,1 @@
-"""Testing."""
+"""Tests of a bundle: cases, tables and mutation testing."""
