@@ -5,12 +5,14 @@ ARGS ?=
 SANDBOX ?=
 JSON ?=
 LOCK_TOOL := uv==0.13.9
+WORKERS ?= auto
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest # without compiled files each process of ours starts half as fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak reference lock clean
+.PHONY: help setup demo test test-all coverage lint bench soak reference changelog lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 12
 
 setup: ## make .venv and install the pinned dependencies; nothing to do, nothing done
 	@scripts/venv.sh
@@ -24,19 +26,29 @@ lint: setup ## ruff, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then every test; ARGS go to pytest
-	$(BIN)/pytest $(ARGS)
+test: lint ## lint, then the tests of a change, in parallel; ARGS go to pytest, WORKERS=0 for one process
+	$(PYTEST) -n $(WORKERS) -m "not full" $(ARGS)
+
+test-all: setup ## the tests that `make test` leaves out: every runtime and database, real agents, compose, hosts, chaos
+	$(PYTEST) -n $(WORKERS) -m full $(ARGS)
+
+coverage: setup ## the tests of `make test` with coverage by branch, for each package; fails below the floor in pyproject.toml
+	$(PYTEST) -n $(WORKERS) -m "not full" --cov --cov-report= $(ARGS)
+	@$(BIN)/python scripts/coverage_by_package.py
 
 bench: setup ## latencies of a governed call beside its peers; JSON=path writes them
 	@$(BIN)/pip install -qq --require-hashes --only-binary :all: -r bench/opa.lock || true # then the bench says so
 	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
 
 soak: setup ## 1,000 sessions, then 5,000 calls on each database, while things die at random points; SOAK_SESSIONS=100, CHAOS_CALLS=600 for fewer
-	$(BIN)/pytest tests/soak -m soak $(ARGS)
+	$(PYTEST) tests/soak -m soak $(ARGS)
 
 reference: setup ## write the generated pages and the JSON Schema under docs/reference
 	@$(BIN)/codesdk schema events docs/reference/events.md
 	@$(BIN)/codesdk schema export docs/reference/schema
+
+changelog: setup ## move changelog.d/ into CHANGELOG.md; VERSION=1.2.0
+	$(BIN)/towncrier build --yes --version $(VERSION)
 
 lock: ## write requirements.lock anew from pyproject.toml (the newest versions that its ranges allow)
 	python3 -m venv .cache/lock
@@ -46,4 +58,4 @@ lock: ## write requirements.lock anew from pyproject.toml (the newest versions t
 		--output-file requirements.lock
 
 clean: ## remove .venv and caches; images, engines and data directories stay
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .cache .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,11 +1,16 @@
-"""What the tests need from the machine, found or started once per run, before the first test and outside its deadline.
+"""What the tests need from the machine, found or started once per run, outside of any test's deadline.
 
 A test that asks for a fixture below (or has its marker) is not run where the thing cannot be had; the end of the run
 lists these tests with the reason. With CI=true that is a failure instead.
+
+Tests run in several worker processes (pytest-xdist; `suite` says which in which). Workers share what belongs to the
+machine: the engine, images, programs. Servers that hold a test's data (Redis, PostgreSQL, S3) are each worker's own.
+`run_control` ends workers in order and records what came of each test.
 """
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
 import shutil
@@ -15,20 +20,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 import leftovers
+import suite
 from codesdk.errors import Fault
 from codesdk.provision.engines import docker_engine, gvisor
 from codesdk.provision.images import base_image as base_images
 from codesdk.provision.servers import postgres, redis_server
 from codesdk.provision.system import bubblewrap, chromium, node
+from codesdk.provision.system.command import state_dir
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from databases import POSTGRES_DIRECTORY, Databases, MemoryDatabases, PostgresDatabases, SqliteDatabases
 from stage import Stage, staged
 
+pytest_plugins = ["run_control"]
+# How long an example takes says how busy the machine is. All else stays as Hypothesis has it, for CI too.
+SLOW = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("codesdk", parent=hypothesis.settings(), deadline=None, suppress_health_check=SLOW)
+hypothesis.settings.load_profile("codesdk")
 REDIS_DIRECTORY = "codesdk-tests-"
 Provider = Callable[["Machine"], Any]
 
@@ -156,11 +169,15 @@ MARKER_OF = {
     "npm": "node",
 }
 FIXTURE_OF = {"engine": "engine", "redis": "redis_url", "postgres": "postgres_server", "node": "npm"}
+WORKERS_OWN = {"redis_url", "postgres_server", "s3_server"}
+"""Started by each worker process for itself, before the first of its tests that needs it."""
 MACHINE = pytest.StashKey[Machine]()
+NOT_HAD = "missing"
+"""In what a worker tells at its end: reasons why something could not be had."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marker and fixture imply each other, so `-m "not engine"` is exact and a marked test cannot run without."""
     for item in items:
         fixtures: list[str] = getattr(item, "fixturenames", [])
@@ -170,30 +187,74 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixture in FIXTURE_OF.items():
             if item.get_closest_marker(marker) and fixture not in fixtures:
                 fixtures.insert(0, fixture)
+        path = item.path.relative_to(config.rootpath).as_posix()
+        if suite.is_full(path, getattr(getattr(item, "callspec", None), "params", {})):
+            item.add_marker("full")
+    items.sort(key=lambda item: suite.turn_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives each worker whole groups of tests, one after the other."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where tests run in several processes
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return suite.group_of(nodeid)
+
+    config.option.loadscopereorder = False  # the order is `suite.turn_of`
+    return ByGroup(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Provide all that the selected tests need."""
+    """Provide all that the selected tests need of the machine."""
     if session.config.option.collectonly or session.testsfailed:
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so; agents that are stopped by SIGINT would inherit it and never end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    leftovers.unmount(leftovers.temporary_root())
+    if not hasattr(session.config, "workerinput"):
+        leftovers.unmount(leftovers.temporary_root())
     machine = Machine(_speaker(session.config))
     session.config.stash[MACHINE] = machine
-    wanted = {name for item in session.items for name in getattr(item, "fixturenames", []) if name in PROVIDERS}
-    for name in PROVIDERS:
-        if name in wanted:
-            machine.provide(name)
+    wanted = {name for item in session.items for name in _needs(item)} - WORKERS_OWN
+    if wanted:
+        with (state_dir() / "tests.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one worker installs and builds, the others find it done
+            for name in PROVIDERS:
+                if name in wanted:
+                    machine.provide(name)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Provide what the test needs beside, before its deadline begins."""
+    for name in _needs(item):
+        item.config.stash[MACHINE].provide(name)
+    return (yield)
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    return [name for name in getattr(item, "fixturenames", []) if name in PROVIDERS]
 
 
 def _speaker(config: pytest.Config) -> Callable[[str], None]:
     reporter = config.pluginmanager.getplugin("terminalreporter")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    worker = getattr(config, "workerinput", {}).get("workerid")
 
     def say(line: str) -> None:
-        if reporter is not None:
+        if worker is not None:
+            with capture.global_and_fixture_disabled():
+                os.write(2, f"\n[{worker}] {line}\n".encode())
+        elif reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(line)
 
@@ -204,8 +265,20 @@ def _speaker(config: pytest.Config) -> Callable[[str], None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Stop what this run started; what was there before stays."""
     machine = session.config.stash.get(MACHINE, None)
+    if machine is not None and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[NOT_HAD] = sorted(set(machine.missing.values()))
+    from run_control import closing  # noqa: PLC0415 - a plugin is imported by pytest first, which rewrites its asserts
+
+    closing(session, machine.close if machine is not None else lambda: None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Remember what a worker could not have."""
+    told = getattr(node, "workeroutput", {}).get(NOT_HAD, [])
+    machine = node.config.stash.get(MACHINE, None)
     if machine is not None:
-        machine.close()
+        machine.missing.update({reason: reason for reason in told})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""What a test run that was killed leaves mounted beneath its directory, which pytest then fails to remove.
+"""What a test run leaves: processes at its end, and mounts beneath its directory where it was killed.
 
 A dockerd mounts its data directory on itself, and a test's small disk is a mount too. pytest removes the directories of
 runs long past at the end of a later one, where a mount that it cannot remove would be an error of that later run.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from codesdk.provision.system.command import root
 from codesdk.provision.system.process_identity import mark, name, pid_in
 
 ENGINES = {"dockerd", "containerd"}
+RUN = "CODESDK_TEST_RUN"
+"""The environment variable that every process of a run inherits, with a value of its own."""
+ENDING_S = 30.0
+"""Seconds for what is just ending."""
+OF_THE_MACHINE = {*ENGINES, "containerd-shim", "containerd-shim-runc-v2", "docker-proxy", "docker-init"}
+"""An engine that this run started and that another process uses now."""
 
 
 def temporary_root() -> Path:
@@ -50,6 +57,36 @@ def end_engine(directory: Path) -> None:
             process.terminate(20)
     for shim in shims.of_engine(directory / "exec"):
         shim.end()
+
+
+def end_processes(run: str, directory: Path | None) -> list[str]:
+    """End what still runs of that run, and tell what it was; `directory`: where its tests have engines of their own."""
+    until = time.monotonic() + ENDING_S
+    while (left := _processes(run, directory)) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in left:
+        known = mark(pid)
+        if known is not None:
+            known.kill()
+    return list(left.values())
+
+
+def _processes(run: str, directory: Path | None) -> dict[int, str]:
+    """By pid: command lines of processes of that run, but for this one."""
+    wanted = f"{RUN}={run}".encode()
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        pid = int(place.name)
+        try:
+            if pid == os.getpid() or wanted not in (place / "environ").read_bytes().split(b"\0"):
+                continue
+            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        shared = name(pid)[:15] in {each[:15] for each in OF_THE_MACHINE}
+        if mark(pid) is not None and not (shared and (directory is None or str(directory) not in line)):
+            found[pid] = f"{pid} {line[:200]}"
+    return found
 
 
 def _mounts(runs: Path) -> Iterator[Path]:

@@ -375,7 +375,7 @@ def kept(stage, desk, content):
 @pytest.mark.parametrize(
     ("resource", "make"),
     [(Resource.SESSIONS, open_one), (Resource.API_KEYS, mint_one)],
-    ids=str,
+    ids=["sessions", "api_keys"],
 )
 def test_however_many_ask_at_once_exactly_as_many_as_may_get_it(stage, writers, at_once, resource, make):
     stage.limit(resource, 9)
