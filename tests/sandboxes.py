@@ -14,7 +14,7 @@ from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import ExecRequest, ExecResult, Sandbox, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 # Uids of their own for each sandbox of a run: limits are counted per uid on the whole host.
 _UIDS = itertools.count(210_000 + uuid.uuid4().int % 40_000)
 _CALLS = itertools.count(1)

@@ -62,7 +62,7 @@ from codesdk.toolcalls.retries.retry import Retries
 from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DEADLINE_S = 10.0
+DEADLINE_S = 45.0
 
 POLICY = """\
 version: 1

@@ -156,7 +156,7 @@ def test_publishing_to_a_redis_that_is_away_fails_soon_and_reaches_this_process(
     one, began = session(), time.monotonic()
     with pytest.raises(RedisError):
         hints.publish(one)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert heard == [one]
     hints.close()
 

@@ -45,7 +45,7 @@ from databases import PostgresDatabases
 from sandboxes import docker_sandboxes
 from whole_stage import Installation
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts nobody. A client that is given none reads the machine's certificates: 20 ms each time, for plain HTTP."""
 HOST = HostId("hst_00000000000000000000000001")
@@ -207,7 +207,7 @@ class Stack:
         self.services.pipeline.submit("workspace_exec", {"command": command}, subject)
         return self.pending(session)
 
-    def pending(self, session: Any, seconds: float = 10.0) -> Any:
+    def pending(self, session: Any, seconds: float = 60.0) -> Any:
         """The session's approval, once it is asked for."""
         return eventually(
             lambda: next(
@@ -222,7 +222,7 @@ class Stack:
         )
 
 
-def eventually(look: Callable[[], Any], seconds: float = 10.0) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What `look` finds, as soon as it finds something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

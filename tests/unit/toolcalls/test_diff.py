@@ -235,10 +235,10 @@ def test_a_hostile_diff_cannot_burn_minutes():
     # Both sides repeat one line, so that every place fits nearly to the end.
     old = "\n" * 100_000 + "x\n"
     hunk = "@@ -900000,50001 +900000,50001 @@\n" + "\n" * 50_000 + "-y\n+z\n"
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(PatchRejected, match="too common"):
         apply_hunks(one("--- a/f\n+++ b/f\n" + hunk), old)
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(
