@@ -11,21 +11,87 @@ from collections.abc import Mapping
 from typing import Any
 
 FULL: tuple[str, ...] = (
+    # real agents and clients
     "tests/acceptance/",
+    "tests/integration/api/test_conformance.py",
+    "tests/integration/api/test_connect_for_real.py",
+    "tests/integration/api/test_real_clients.py",
+    # whole installations
+    "tests/integration/cli/test_demo.py",
+    "tests/integration/cli/test_up.py",
     "tests/integration/compose/",
     "tests/integration/hosts/",
+    # what dies, and what is heavy
+    "tests/integration/api/test_load.py",
     "tests/integration/outages/",
-    "tests/soak/",
+    "tests/integration/webhooks/test_killed.py",
+    "tests/integration/worker/test_killed_while_reading.py",
+    "tests/integration/worker/test_lost_for_real.py",
+    "tests/soak/test_chaos.py",
+    "tests/soak/test_soak.py",
+    # other engines, images, what is installed
+    "tests/integration/provision/",
+    "tests/integration/sandbox/images/",
+    "tests/integration/sandbox/test_engine_restart.py",
+    "tests/integration/sandbox/test_large_files.py",
+    "tests/integration/sandbox/test_pythons.py",
+    "tests/integration/sandbox/test_remote_engine.py",
+    "tests/security/policy/test_real_bash.py",
+    "tests/security/sandbox/images/",
+    "tests/security/selfcheck/test_probes_can_fail.py",
+    "tests/security/selfcheck/test_projects.py",
+    "tests/security/selfcheck/test_runsc.py",
+    "tests/security/selfcheck/test_spoiled.py",
+    "tests/security/selfcheck/test_weakened.py",
 )
-"""Real agents, compose, several hosts, outages, chaos."""
+"""Folders and modules."""
 
-FULL_PARAMETERS: tuple[tuple[str, str, frozenset[Any]], ...] = ()
-"""Below a folder or in a module: a fixture's or a test's parameter, and the values of it that `make test` leaves out."""
+POSTGRESQL: tuple[str, ...] = (
+    "tests/integration/artifacts/",
+    "tests/integration/eventlog/",
+    "tests/integration/storage/",
+    "tests/integration/worker/",
+    "tests/unit/approvals/test_votes.py",
+    "tests/unit/artifacts/",
+    "tests/unit/eventlog/",
+    "tests/unit/hosts/",
+    "tests/unit/storage/",
+    "tests/unit/tenancy/test_quotas.py",
+    "tests/unit/toolcalls/test_claim.py",
+    "tests/unit/toolcalls/test_pipeline.py",
+    "tests/unit/toolcalls/test_repeats.py",
+    "tests/unit/webhooks/test_feed.py",
+    "tests/unit/worker/test_attempts.py",
+)
+"""Whose tests `make test` runs on PostgreSQL too: what holds SQL, and the flow of a call. Others do so in the rest."""
 
-EACH_BY_PARAMETER: tuple[str, ...] = ("tests/contract/test_sandboxes.py",)
-"""Modules whose tests are spread by the first parameter, which their module's fixtures are made for."""
+FULL_PARAMETERS: tuple[tuple[str, str, frozenset[str]], ...] = (
+    ("tests/contract/test_blobs.py", "blobs", frozenset({"s3"})),
+    ("tests/contract/test_sandboxes.py", "world", frozenset({"runsc", "plain"})),
+    ("tests/integration/sandbox/local/", "sandboxes", frozenset({"plain", "uncapped"})),
+    ("tests/security/sandbox/local/", "sandboxes", frozenset({"plain", "uncapped"})),
+)
+"""Below a folder or in a module: the name of a parameter, and the values of it that `make test` leaves out."""
 
-TOGETHER: tuple[tuple[str, str], ...] = ()
+EACH_BY_PARAMETER: tuple[str, ...] = (
+    "tests/contract/test_sandboxes.py",
+    "tests/integration/sandbox/local/",
+    "tests/security/sandbox/local/",
+)
+"""Where tests are spread by their first parameter, for which the module makes its fixtures."""
+
+TOGETHER: tuple[tuple[str, str], ...] = (
+    # These start engines of their own, restart them, and look at what their shims leave on this machine.
+    ("tests/integration/compose/", "engines"),
+    ("tests/integration/hosts/test_two_engines.py", "engines"),
+    ("tests/integration/provision/", "engines"),
+    ("tests/integration/sandbox/test_engine_restart.py", "engines"),
+    ("tests/integration/sandbox/test_remote_engine.py", "engines"),
+    ("tests/integration/worker/test_lost_for_real.py", "engines"),
+    ("tests/soak/", "engines"),
+    # One installation and one model server for all.
+    ("tests/acceptance/", "agents"),
+)
 """Below a folder or in a module: the group of tests that share something of this machine, so that one worker runs them all."""
 
 LAST: tuple[str, ...] = ("tests/security/", "tests/contract/", "tests/unit/", "tests/architecture/")
@@ -36,10 +102,11 @@ def is_full(path: str, parameters: Mapping[str, Any]) -> bool:
     """Whether `make test` leaves out a test of the module at `path`, a path in the repository, with those parameters."""
     if path.startswith(FULL):
         return True
+    if parameters.get("database_kind") == "postgresql" and not path.startswith(POSTGRESQL):
+        return True
     return any(
-        path.startswith(place) and parameters.get(name) in values
+        path.startswith(place) and isinstance(parameters.get(name), str) and parameters[name] in values
         for place, name, values in FULL_PARAMETERS
-        if isinstance(parameters.get(name), str)
     )
 
 
@@ -49,7 +116,7 @@ def group_of(nodeid: str) -> str:
     for place, name in TOGETHER:
         if path.startswith(place):
             return name
-    if path in EACH_BY_PARAMETER and (first := re.search(r"\[([^-\]]+)", nodeid)):
+    if path.startswith(EACH_BY_PARAMETER) and (first := re.search(r"\[([^-\]]+)", nodeid)):
         return f"{path}[{first[1]}]"
     return path
 
