@@ -215,7 +215,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Provide all that the selected tests need of the machine."""
-    if session.config.option.collectonly or session.testsfailed:
+    option = session.config.option
+    if option.collectonly or (session.testsfailed and not option.continue_on_collection_errors):
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so; agents that are stopped by SIGINT would inherit it and never end.
