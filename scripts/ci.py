@@ -127,7 +127,7 @@ class Pytest:
             return Run(INTERRUPTED)
         with tempfile.TemporaryDirectory(prefix="codesdk-ci-") as place:
             record = Path(place) / "outcomes.json"
-            line = [*self._command, "--outcomes", str(record), *words]
+            line = [*self._command, f"--outcomes={record}", *words]
             # In a group of its own: Ctrl-C reaches it once, through this process.
             self._process = subprocess.Popen(line, cwd=self._cwd, stdin=subprocess.DEVNULL, process_group=0)
             if self.interrupted:  # while it was started
