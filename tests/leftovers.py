@@ -18,7 +18,7 @@ from codesdk.provision.system.command import root
 from codesdk.provision.system.process_identity import mark, name, pid_in
 
 ENGINES = {"dockerd", "containerd"}
-RUN = "CODESDK_TEST_RUN"
+RUN = "PYTEST_RUN_ID"
 """The environment variable that every process of a run inherits, with a value of its own."""
 ENDING_S = 30.0
 """Seconds for what is just ending."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 import typer.main
 
 from codesdk.api.access import ROUTE_RULES
@@ -28,9 +28,9 @@ ELSEWHERE = {"CODESDK_CACHE", "CODESDK_DEBUG", "CODESDK_CREDENTIALS_DIR", "CODES
 COMMANDS = typer.main.get_command(app).commands
 
 
-@pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def page(request) -> Path:
-    return request.param
+def wrong(check: Callable[[Path, str], Iterator[str]]) -> list[str]:
+    """All that a check finds on all pages, a line each."""
+    return [f"{page.relative_to(ROOT)}: {found}" for page in PAGES for found in check(page, page.read_text())]
 
 
 def anchors(text: str) -> set[str]:
@@ -45,36 +45,53 @@ def first_column(text: str) -> list[str]:
     return [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
 
 
-def test_every_relative_link_resolves(page):
-    for target in LINK.findall(CODE.sub("", page.read_text())):
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    for target in LINK.findall(CODE.sub("", text)):
         if "://" in target or target.startswith("mailto:"):
             continue
         name, _, anchor = target.partition("#")
         place = (page.parent / name).resolve() if name else page
-        assert place.exists(), f"{target} leads nowhere"
-        assert place.is_relative_to(ROOT), f"{target} leads out of the repository"
-        if anchor:
-            assert anchor in anchors(place.read_text()), f"{target} has no such heading"
+        if not place.exists():
+            yield f"{target} leads nowhere"
+        elif not place.is_relative_to(ROOT):
+            yield f"{target} leads out of the repository"
+        elif anchor and anchor not in anchors(place.read_text()):
+            yield f"{target} has no such heading"
 
 
-def test_every_command_that_is_named_exists_with_its_options(page):
-    for span in CODE.findall(page.read_text()):
+def test_every_relative_link_resolves():
+    assert wrong(broken_links) == []
+
+
+def impossible_commands(_page: Path, text: str) -> Iterator[str]:
+    for span in CODE.findall(text):
         for line in COMMAND.findall(span):
-            words = line.split()
-            command = COMMANDS
-            while words and isinstance(command, dict):
-                name = words.pop(0)
-                assert name in command, f"codesdk {line}: there is no {name}"
-                command = getattr(command[name], "commands", command[name])
-            if isinstance(command, dict):
-                continue  # a group, named without its command
-            known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-            options = [word for word in words if re.fullmatch(r"--?[a-z-]+", word)]
-            assert set(options) <= known, f"codesdk {line}: an option that it does not have"
-            plain = words[: words.index(options[0])] if options else words
-            wanted = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-            most = float("inf") if any(parameter.nargs == -1 for parameter in wanted) else len(wanted)
-            assert len(plain) <= most, f"codesdk {line}: more arguments than it takes"
+            if reason := impossible(line.split()):
+                yield f"codesdk {line}: {reason}"
+
+
+def impossible(words: list[str]) -> str:
+    """Why the command line can not be given; empty where it can."""
+    command = COMMANDS
+    while words and isinstance(command, dict):
+        name = words.pop(0)
+        if name not in command:
+            return f"there is no {name}"
+        command = getattr(command[name], "commands", command[name])
+    if isinstance(command, dict):
+        return ""  # a group, named without its command
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    options = [word for word in words if re.fullmatch(r"--?[a-z-]+", word)]
+    if not set(options) <= known:
+        return "an option that it does not have"
+    plain = words[: words.index(options[0])] if options else words
+    wanted = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    most = float("inf") if any(parameter.nargs == -1 for parameter in wanted) else len(wanted)
+    return "more arguments than it takes" if len(plain) > most else ""
+
+
+def test_every_command_that_is_named_exists_with_its_options():
+    assert wrong(impossible_commands) == []
 
 
 def test_every_page_is_in_the_index_or_a_decision_record():
@@ -93,9 +110,9 @@ def test_each_decision_record_has_a_number_of_its_own():
     assert len(set(numbers)) == len(numbers)
 
 
-def test_every_variable_that_is_named_exists(page):
-    settings = {f"CODESDK_{name.upper()}" for name in Settings.model_fields}
-    assert set(VARIABLE.findall(page.read_text())) <= settings | ELSEWHERE
+def test_every_variable_that_is_named_exists():
+    known = {f"CODESDK_{name.upper()}" for name in Settings.model_fields} | ELSEWHERE
+    assert wrong(lambda _page, text: (name for name in VARIABLE.findall(text) if name not in known)) == []
 
 
 def test_variables_that_are_no_settings_are_read_somewhere():
