@@ -14,7 +14,9 @@ FULL: tuple[str, ...] = (
     # real agents and clients
     "tests/acceptance/",
     "tests/integration/api/test_conformance.py",
+    "tests/integration/api/test_bridge_both_ways.py",
     "tests/integration/api/test_connect_for_real.py",
+    "tests/integration/api/test_logins_for_real.py",
     "tests/integration/api/test_real_clients.py",
     # whole installations
     "tests/integration/cli/test_demo.py",

@@ -62,9 +62,11 @@ def test_a_snapshot_is_of_one_moment_although_tools_write_on(open_sandbox):
 
 def test_a_kill_reaches_tools_that_stand_still_and_leaves_the_others_so(open_sandbox):
     one = open_sandbox()
-    first, second = (request("sh", "-c", "while :; do date +%N > tick; sleep 0.01; done") for _ in range(2))
+    line = "echo begun; while :; do date +%N > tick; sleep 0.01; done"
+    first, second = (request("sh", "-c", line) for _ in range(2))
     for asked in (first, second):
         one.processes.start(asked)
+        assert one.processes.output(asked.call, 1, "stdout", 0, wait_s=DEADLINE_S).data
     pieces = one.snapshot()
     next(pieces)
     assert one.cancel(first.call, 1)
