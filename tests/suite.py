@@ -62,8 +62,8 @@ POSTGRESQL: tuple[str, ...] = (
     "tests/unit/toolcalls/test_claim.py",
     "tests/unit/toolcalls/test_pipeline.py",
     "tests/unit/toolcalls/test_repeats.py",
-    "tests/unit/webhooks/test_feed.py",
-    "tests/unit/worker/test_attempts.py",
+    "tests/unit/webhooks/test_fanout.py",
+    "tests/unit/worker/test_lost_calls.py",
 )
 """Whose tests `make test` runs on PostgreSQL too: what holds SQL, and the flow of a call. Others do so in the rest."""
 
