@@ -10,7 +10,7 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.settings import Settings
-from codesdk.worker.lifecycle import main as serving
+from codesdk.worker import __main__ as worker_main
 from codesdk.worker.lifecycle import worker
 
 
@@ -23,7 +23,7 @@ def main(settings: Settings, image: str) -> int:
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
 
         try:
-            serving.serve(settings, open_sandboxes, {"base": image}, engine.identity())
+            worker_main.serve(settings, open_sandboxes, {"base": image}, engine.identity())
         except Fault as fault:
             sys.stderr.write(f"error: {fault.code}: {fault}\n")
             return fault.exit_code

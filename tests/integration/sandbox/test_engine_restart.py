@@ -12,7 +12,7 @@ import pytest
 
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
-from codesdk.sandbox.docker.lost_containers import _is_first, _is_of, _others
+from codesdk.sandbox.docker.lost_containers import _belongs_to, _foreign_processes, _is_namespace_init
 from codesdk.sandbox.isolation.spec import container_name
 from codesdk.sandbox.port import ExitKind, Gone
 from codesdk.sandbox.port.faults import CallCancelled, EngineRestarted, EngineUnavailable, SandboxGone
@@ -129,7 +129,7 @@ def forgetful(own, sandboxes, sandbox_image, tmp_path):
 def inits_of(asked):
     """First processes of a sandbox's containers, as the machine sees them."""
     name = container_name(asked.instance, asked.owner)
-    return [pid for pid in _others() if _is_first(pid) and _is_of(pid, name, lambda: None)]
+    return [pid for pid in _foreign_processes() if _is_namespace_init(pid) and _belongs_to(pid, name, lambda: None)]
 
 
 def test_what_an_engine_forgot_is_ended_before_its_sandbox_goes_on(forgetful):

@@ -12,7 +12,7 @@ import pytest
 from codesdk.sandbox.docker import attestation
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
-from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images import builder
 from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.port import Gone
 from codesdk.sandbox.port.faults import EngineUnavailable, ImageRefused, ImageUnusable, IsolationDrift, SandboxGone

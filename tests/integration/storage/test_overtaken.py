@@ -275,7 +275,9 @@ def test_callers_of_two_processes_queue_no_more_of_a_tenant_than_may_wait(stage,
     stage.limit(Resource.QUEUED_CALLS, 1)
     subjects = [stage.open_session() for _ in range(2)]
     theirs = of_other(stage.pipeline, other)
-    begun = once_after(stage.pipeline, "_no_room", monkeypatch, beside, lambda: theirs.submit(*EXEC, subjects[1]))
+    begun = once_after(
+        stage.pipeline, "_reserve_queue_slot", monkeypatch, beside, lambda: theirs.submit(*EXEC, subjects[1])
+    )
     outcomes = [stage.pipeline.submit(*EXEC, subjects[0]), begun[0].result(DEADLINE_S)]
     assert [type(each) for each in outcomes] == [Queued, Denied]
     assert outcomes[1].code is DenialCode.QUEUE_FULL

@@ -8,7 +8,7 @@ import threading
 
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.settings import Settings
-from codesdk.worker.lifecycle import main as serving
+from codesdk.worker import __main__ as worker_main
 from codesdk.worker.lifecycle import worker
 
 
@@ -20,7 +20,7 @@ def play(_request):
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
     worker.DRAIN_S = float(sys.argv[2])
-    serving.serve(settings, lambda _record: FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
+    worker_main.serve(settings, lambda _record: FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
 
 
 if __name__ == "__main__":

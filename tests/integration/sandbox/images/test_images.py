@@ -15,7 +15,7 @@ import pytest
 
 from codesdk.provision.images import sandbox_images as provisioned
 from codesdk.provision.images.sandbox_images import ImageNotBuilt, ImageStore
-from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images import builder
 from codesdk.sandbox.images.checks import LABEL_CONTENT
 from codesdk.sandbox.port import FileError, FileWrite
 from codesdk.sandbox.port.faults import ArchiveRefused

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images import builder
 from codesdk.sandbox.images.pruning import old_builds, remove_build
 
 pytestmark = pytest.mark.engine

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from codesdk.provision.images.sandbox_images import ImageStore
-from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images import builder
 from codesdk.sandbox.images.python_probe import find_python
 from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.port.faults import ImageMissing, ImageRefused, ImageUnusable
