@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 PROGRAM = """
 import sys
 from codesdk.errors import Fault
-from codesdk.mcphost import bridge
+from codesdk.mcphost.stdio_bridge import main as bridge
 try:
     bridge.run(sys.argv[1], sys.argv[2])
 except Fault as fault:

@@ -22,14 +22,14 @@ from codesdk.mcphost.session_resources import uris
 
 PROGRAM = """
 import sys
-from codesdk.mcphost import bridge, relay
-relay.GRACE_S = float(sys.argv[3])
+from codesdk.mcphost.stdio_bridge import main as bridge, message_router
+message_router.GRACE_S = float(sys.argv[3])
 bridge.run(sys.argv[1], sys.argv[2])
 """
 pytestmark = pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
 COMMAND = """
 import sys
-from codesdk.cli import bridge
+from codesdk.cli.session import stdio_bridge as bridge
 from codesdk.domain.decisions import PermissionMode
 mode = PermissionMode.AUTO
 bridge.run(url=sys.argv[1], token=sys.argv[2], workspace=None, mode=mode, rules=None, data_dir=None, wait_s=None)

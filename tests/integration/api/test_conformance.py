@@ -90,7 +90,7 @@ def test_every_scenario_of_the_official_suite_passes(node, equipped, tmp_path, e
 INSPECTOR = AgentPackage(
     name="mcp-inspector", binary="node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 )
-BRIDGE = "import sys; from codesdk.mcphost import bridge; bridge.run(sys.argv[1], sys.argv[2])"
+BRIDGE = "import sys; from codesdk.mcphost.stdio_bridge import main as bridge; bridge.run(sys.argv[1], sys.argv[2])"
 
 
 @pytest.fixture(scope="module")

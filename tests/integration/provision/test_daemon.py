@@ -81,14 +81,14 @@ def test_an_engine_that_is_left_running_is_nobodys_to_stop(desk):
 def test_the_engine_of_a_killed_run_is_taken_over_and_stopped(desk, tmp_path):
     script = f"""
 import os, pathlib, signal
-from codesdk.provision import engine
-from codesdk.provision.engines.dockerd import DaemonPlaces
-from codesdk.provision.engines.docker_engine import EngineDesk
-from codesdk.provision.servers.shared_server import Shares
+from codesdk.provision.engines import docker_engine as engine
+from codesdk.provision.engines.dockerd import DockerdPaths
+from codesdk.provision.engines.docker_engine import ManagedEngine
+from codesdk.provision.servers.shared_server import SharedServer
 p = pathlib.Path({str(tmp_path)!r})
-places = DaemonPlaces(p / "dockerd.log", p / "docker.sock", p / "dockerd.pid", p / "exec", p / "data",
+places = DockerdPaths(p / "dockerd.log", p / "docker.sock", p / "dockerd.pid", p / "exec", p / "data",
                       {desk.places.flags!r}, {desk.places.launcher!r})
-e = engine.ensure(print, desk=EngineDesk(Shares(p, "engine"), places), environ={{}})
+e = engine.ensure(print, desk=ManagedEngine(SharedServer(p, "engine"), places), environ={{}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL

@@ -15,7 +15,7 @@ from codesdk.provision.servers.shared_server import SharedServer
 
 KILLED_USER = """\
 import os, pathlib, signal, sys
-from codesdk.provision import redis_server
+from codesdk.provision.servers import redis_server
 server = redis_server.ensure(pathlib.Path(sys.argv[1]), print)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -108,7 +108,7 @@ def test_something_else_on_the_socket_is_a_fault_and_stays(data_dir, monkeypatch
         assert (data_dir / "redis.sock").exists()
 
 
-@pytest.mark.parametrize("where", ["_ping", "Shares.join"])
+@pytest.mark.parametrize("where", ["_ping", "SharedServer.join"])
 def test_an_interrupt_while_it_starts_leaves_no_server(data_dir, monkeypatch, where):
     asked = []
 

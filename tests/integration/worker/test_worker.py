@@ -98,7 +98,7 @@ class Site:
         """A call that waits for a person, and its approval."""
         subject = self.subject()
         waiting = self.api.pipeline.submit("workspace.exec", {"command": "risky"}, subject)
-        return waiting.identity.tool_call_id, self.api.desk.find(subject.tenant_id, waiting.approval_id)
+        return waiting.identity.tool_call_id, self.api.approvals.find(subject.tenant_id, waiting.approval_id)
 
     def approver(self):
         name = f"ann{time.monotonic_ns()}"
@@ -362,7 +362,7 @@ def test_a_vote_whose_process_is_killed_at_its_commit_is_whole_or_not_there_and_
     told = [site.given(), asked.tenant_id, asked.id, asked.digest, ann.id, moment]
     died = subprocess.run([sys.executable, str(program), *told], check=False, timeout=60)
     assert died.returncode == -signal.SIGKILL
-    left = site.api.desk.find(asked.tenant_id, asked.id)
+    left = site.api.approvals.find(asked.tenant_id, asked.id)
     whole = moment == "after"
     assert (left.state, len(left.votes)) == (("approved", 1) if whole else ("pending", 0))
     assert stored_call(site.api.database, call).state is (CallState.QUEUED if whole else CallState.WAITING)
@@ -393,13 +393,13 @@ def test_a_call_whose_worker_is_killed_between_the_use_of_its_approval_and_its_r
         dying.wait()
     with dying.stdout as rest:
         assert rest.read() == b""  # it ran nothing
-    left = site.api.desk.find(asked.tenant_id, asked.id).state
+    left = site.api.approvals.find(asked.tenant_id, asked.id).state
     assert left == ("consumed" if moment == "claimed" else "approved")
     site.worker()
     result = site.ended(call).result
     # What was claimed is the next worker's to take up: the sandbox knows by its attempt that it never began.
     assert (result.structured["stdout"], len(site.sandboxes.runs)) == ("risky", 1)
-    assert site.api.desk.find(asked.tenant_id, asked.id).state == "consumed"
+    assert site.api.approvals.find(asked.tenant_id, asked.id).state == "consumed"
     events = site.api.log.read(asked.session_id)
     assert [event.type.value for event in events].count("tool.call.approved") == 1
     assert first_violation(events) is None
@@ -444,7 +444,7 @@ def test_a_file_that_was_rewritten_while_its_approval_was_pending_voids_it(site)
     site.worker()
     subject = site.subject()
     submitted = site.api.pipeline.submit("workspace.write", {"path": "a.txt", "content": "x"}, subject)
-    approvals = lambda: site.api.desk.listing(subject.tenant_id, None, subject.session_id)  # noqa: E731
+    approvals = lambda: site.api.approvals.listing(subject.tenant_id, None, subject.session_id)  # noqa: E731
     (approval,) = wait_for(approvals, "the question to be put")
     assert approval.id == submitted.approval_id
     (sandbox,) = (state.files for state in site.sandboxes._states.values())
