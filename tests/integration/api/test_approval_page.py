@@ -234,7 +234,7 @@ def test_where_two_people_must_agree_the_first_is_told_so(standing):
         connection.exec_driver_sql(two, (asked.id,))
     first, second = link(standing, asked), link(standing, asked)
     with standing.http() as client:
-        assert "2 people" in client.get(first).text
+        assert "2 approvers" in client.get(first).text
         assert send(standing, first, asked).status_code == 303
         after = client.get(first).text
     assert "Others must answer too" in after
