@@ -96,10 +96,10 @@ class DirectoryLayer:
         return changed
 
     def sources(self) -> dict[str, str]:
-        """The texts of the bundle, and the current texts of its tests.
+        """Return the bundle's texts, and the current texts of its tests.
 
         Raises:
-            PolicyInvalid: one cannot be read.
+            PolicyInvalid: a file can't be read.
         """
         return {**self._texts, **read_test_texts(self.directory)}
 
@@ -114,7 +114,13 @@ class ActiveBundles:
     def __init__(
         self, shared: Path, known_tools: Collection[str], clock: Clock, *, tenants: Path | None = None
     ) -> None:
-        """`tenants`: directory with one subdirectory, named by the tenant's id, for each tenant with its own rules.
+        """Load all bundles.
+
+        Args:
+            shared: directory of the shared bundle.
+            known_tools: dotted names of the shared tools.
+            clock: gives the day on which rules expire.
+            tenants: directory with one subdirectory for each tenant with its own rules, named by the tenant's id.
 
         Raises:
             PolicyInvalid: a bundle is invalid, or `tenants` does not exist.
@@ -131,10 +137,10 @@ class ActiveBundles:
         self._pinned: dict[PinKey, Bundle] = {}
         self._pins: dict[PinKey, str] = {}
         self._recorded: dict[str, str] = {}
-        """By layer, the hash of its files in the change record."""
+        """Hash of each layer's files in the change record, by layer."""
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
         self._refresh_lock = threading.Lock()
-        """One refresh at a time: the poller's, or that of a request that changed a pin."""
+        """Serializes refreshes by the poller and by requests that change a pin."""
         for name in self._tenant_names():
             self.tenants[name] = DirectoryLayer(self._directory(name), known_tools, tenant=True)
         self._watch = FilePoller("the policy's files", self._refresh_and_notify, thread="codesdk-policy")
@@ -157,7 +163,7 @@ class ActiveBundles:
         self._sessions = layers
 
     def follow(self, versions: VersionService) -> None:
-        """From now on use pinned versions in place of files, and record the versions of files.
+        """Use pinned versions in place of files from now on, and record the versions of files.
 
         Raises:
             PolicyInvalid, VersionUnknown: a pinned version cannot be used.
@@ -171,8 +177,8 @@ class ActiveBundles:
         self._record_files(versions)
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The active bundle today. A tenant or session with unreadable rules is denied everything."""
-        # Read each layer once: a concurrent refresh must not end up under the other's cache key.
+        """Return the active bundle today. If a tenant's or session's rules are unreadable, it denies everything."""
+        # Read each layer once: a concurrent refresh must not store one layer under the other's cache key.
         own = self._tenant_bundle(tenant)
         return self._combine(self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
 

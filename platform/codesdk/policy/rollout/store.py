@@ -34,7 +34,7 @@ def save_text(connection: Connection, bundle_hash: str, sources: BundleTexts) ->
 
 
 def replace_text(connection: Connection, bundle_hash: str, sources: BundleTexts) -> None:
-    """Replace the texts of a bundle by equivalent ones that include the passed tests."""
+    """Replace a bundle's texts by equivalent ones that include the tests it passed."""
     connection.execute(
         update(policy_texts).where(policy_texts.c.hash == bundle_hash).values(sources=json.dumps(dict(sources)))
     )
@@ -131,7 +131,7 @@ def last_change(connection: Connection, layer: str, *actions: VersionAction) -> 
 def last_switch_to(
     connection: Connection, layer: str, bundle_hash: str, *actions: VersionAction
 ) -> VersionChange | None:
-    """The newest entry of these kinds that made this version replace another, or none."""
+    """Return the newest entry of these kinds that replaced another version by this one; None if there is none."""
     told = policy_changes.c.action.in_([action.value for action in actions])
     other = policy_changes.c.before.is_distinct_from(policy_changes.c.hash)
     same = policy_changes.c.hash == bundle_hash
@@ -158,7 +158,7 @@ def rollback_target(connection: Connection, layer: str) -> RollbackTarget | None
 
 
 def active_hash(connection: Connection, layer: str) -> str | None:
-    """Hash of the layer's active version, by the change record."""
+    """Return the hash of the layer's active version, from the change record."""
     last = last_change(connection, layer, *_ACTIVATING)
     return last.hash if last else None
 
