@@ -184,7 +184,7 @@ class ActiveRegistry:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap check: changes if a file is written, added, removed or renamed."""
+    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
     found = []
     for path in (*manifest_files(directory), *pins_files(directory), *prompt_files(directory)):
         try:

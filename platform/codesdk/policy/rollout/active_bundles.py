@@ -33,7 +33,7 @@ class BundleProvider(Protocol):
     """Finds the bundle in force for a session."""
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The tenant's active bundle, merged with the session's own rules of that hash."""
+        """Return the tenant's active bundle, merged with the session rules of that hash."""
         ...
 
 
@@ -45,7 +45,7 @@ class FixedBundle:
         self._sessions = sessions
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The bundle, merged with the session's own rules."""
+        """Return the bundle, merged with the session's own rules."""
         del tenant
         return with_session_rules(self._bundle, self._sessions, session_rules)
 
@@ -151,7 +151,7 @@ class ActiveBundles:
         self._on_refresh = listener
 
     def hashes(self) -> dict[str, str]:
-        """Active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
+        """Return the active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
         own = {
             name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, DirectoryLayer)
         }
@@ -183,11 +183,11 @@ class ActiveBundles:
         return self._combine(self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
 
     def tries(self, tenant: str) -> bool:
-        """Whether the tenant has a shadow candidate."""
+        """Return whether there is a shadow candidate for the tenant."""
         return PinKey(SHARED, SHADOW) in self._pinned or PinKey(tenant, SHADOW) in self._pinned
 
     def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
-        """The tenant's own candidate, else the shared one."""
+        """Return the tenant's own candidate, else the shared one; None if there is neither."""
         for layer in (tenant, SHARED):
             tried = self._pinned.get(PinKey(layer, SHADOW))
             if tried is not None:
@@ -196,7 +196,7 @@ class ActiveBundles:
         return None
 
     def with_layer(self, layer: str, bundle: Bundle, tenant: TenantId, session_rules: str | None) -> Bundle:
-        """The tenant's bundle with one layer replaced by `bundle`."""
+        """Return the tenant's bundle with one layer replaced by `bundle`."""
         if layer != SHARED:
             return self._combine_readable(
                 self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, bundle, session_rules
@@ -204,11 +204,11 @@ class ActiveBundles:
         return self._combine(bundle, self._tenant_bundle(tenant), session_rules)
 
     def pinned(self, layer: str) -> str | None:
-        """Hash of the layer's pinned version."""
+        """Return the hash of the layer's pinned version; None if none is pinned."""
         return self._pins.get(PinKey(layer, ACTIVE))
 
     def files_hash(self, layer: str) -> str | None:
-        """Hash of the layer's files, active or not."""
+        """Return the hash of the layer's files, in force or not; None if they can't be used."""
         found = self.shared if layer == SHARED else self.tenants.get(layer)
         return found.bundle.hash if isinstance(found, DirectoryLayer) else None
 
@@ -237,7 +237,7 @@ class ActiveBundles:
         return made
 
     def problems(self) -> dict[str, PolicyInvalid]:
-        """Problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
+        """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
         if self._tenants_problem is not None:
             found["tenants"] = self._tenants_problem
@@ -345,7 +345,7 @@ class ActiveBundles:
         self._on_refresh()
 
     def _tenant_names(self) -> set[str]:
-        """Tenants with a directory.
+        """Return the tenants with a directory.
 
         Raises:
             PolicyInvalid: the directory of all tenants is missing or unreadable.
@@ -364,7 +364,7 @@ class ActiveBundles:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap check: changes if a file is written, added, removed or renamed."""
+    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
     found = []
     try:
         paths = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []

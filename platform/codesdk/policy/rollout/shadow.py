@@ -70,7 +70,7 @@ class ShadowEvaluator:
     def __init__(
         self, candidates: CandidateProvider, write: Callable[[Iterable[tuple[str, str, ShadowDifference]]], None]
     ) -> None:
-        """`write` adds counts to the stored ones: layer, hash, count."""
+        """`write` adds counts to the stored ones; each item has layer, hash and count."""
         self._candidates = candidates
         self._write = write
         self._queue: deque[_ObservedCall] = deque()

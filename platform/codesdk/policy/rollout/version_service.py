@@ -263,7 +263,7 @@ class VersionService:
         with self._database.read() as connection:
             return store.differences(connection, layer, bundle_hash)
 
-    # -- inside a unit, or behind one ----------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _resolve(self, layer: str, wanted: BundleTexts | str) -> tuple[BundleTexts, Bundle]:
         if isinstance(wanted, str):
