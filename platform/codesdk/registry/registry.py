@@ -93,7 +93,7 @@ class Registry:
         return self
 
     def resolve(self, name: str) -> Tool:
-        """Return the tool with that dotted or wire name. Includes disabled ones, which policy denies.
+        """Return the tool with that dotted or wire name, even a disabled one: policy decides whether it may run.
 
         Raises:
             UnknownTool: with the nearest name.
