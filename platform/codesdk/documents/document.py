@@ -1,7 +1,7 @@
 """Parses strict YAML into plain data, with the line and column of every value.
 
-Refused as useless and risky in a policy or manifest: anchors and aliases (cycles, billion laughs), tags, merge keys,
-multiple documents, duplicate keys, keys that are not strings, and files that are too large or too deeply nested.
+Refuses what is risky and not needed in a policy or manifest: anchors and aliases (cycles, billion laughs), tags, merge
+keys, multiple documents, duplicate keys, non-string keys, and files that are too large or too deeply nested.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Position(NamedTuple):
 
 
 class DocumentUnreadable(Exception):
-    """The document is invalid, at a position. Callers turn it into their own fault."""
+    """The document is invalid at a position. Callers convert this to their own fault."""
 
     def __init__(self, place: Position, message: str, suggestion: str | None = None) -> None:
         super().__init__(message)
@@ -61,13 +61,13 @@ class DocumentUnreadable(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """The data of one file, and where each value stands."""
+    """The data of one file, with the position of each value."""
 
     data: Any
     places: Mapping[ValuePath, Position] = field(repr=False)
 
     def place(self, path: Iterable[str | int]) -> Position:
-        """Position of the value at `path`; steps that are not in the file (names of union members) are skipped."""
+        """Return the position of the value at `path`. Skips steps that are not in the file (names of union members)."""
         known: ValuePath = ()
         for step in path:
             if (*known, step) in self.places:
@@ -75,10 +75,10 @@ class Document:
         return self.places.get(known, Position(1, 1))
 
     def model(self, kind: type[ModelT]) -> ModelT:
-        """The data as `kind`.
+        """Validate the data as a model.
 
         Raises:
-            Unreadable: at the first value that does not fit; for an unknown key with the nearest known one.
+            DocumentUnreadable: at the first invalid value; for an unknown key with the nearest known one.
         """
         try:
             return kind.model_validate(self.data)
@@ -101,7 +101,7 @@ class Document:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word closest to `word`, if one is close."""
+    """Return the known word closest to `word`, if one is close."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -116,7 +116,7 @@ def read_document(path: Path) -> Document:
 
 
 def read_text(path: Path) -> str:
-    """A file's text.
+    """Read a file's text.
 
     Raises:
         DocumentUnreadable: not a regular file, too large, not UTF-8, or unreadable.
@@ -157,7 +157,7 @@ def parse_document(text: str) -> Document:
 
 
 class _Builder:
-    """Builds plain data from parser events; no objects are constructed from tags."""
+    """Builds plain data from parser events. No objects are constructed from tags."""
 
     def __init__(self, events: Iterator[Event]) -> None:
         self._events = events
@@ -214,7 +214,7 @@ class _Builder:
                 raise DocumentUnreadable(_place(event), "Merge keys are not read here; write the keys out.")
             if key in items:
                 raise DocumentUnreadable(_place(event), f"The key `{key}` stands here twice.")
-            # The key's position stands for the value, too.
+            # The position of the key also serves for the value.
             self.places[(*path, key)] = _place(event)
             items[key] = self._value(next(self._events), (*path, key))
         return items
@@ -225,7 +225,7 @@ def _place(event: Event) -> Position:
 
 
 def _scalar(event: ScalarEvent) -> object:
-    """YAML 1.2 core schema without octal, hexadecimal, `.inf` and `.nan`: JSON has none of them."""
+    """Parse a scalar by the YAML 1.2 core schema, without octal, hexadecimal, `.inf` and `.nan`, which JSON lacks."""
     text: str = event.value
     if event.style is not None:
         return text
@@ -244,7 +244,7 @@ def _sentence(message: str) -> str:
 
 
 def _keys_at(schema: dict[str, Any], path: Iterable[str | int]) -> set[str]:
-    """Property names of a JSON Schema at `path`, through references and unions."""
+    """Return the property names of a JSON Schema at `path`, following references and unions."""
     definitions = schema.get("$defs", {})
 
     def spread(nodes: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The base of faults in files that people write."""
+"""The base fault for invalid files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class FileInvalid(Fault):
-    """A file is invalid and not used at all. Each kind of file has a subclass with its own code."""
+    """A file is invalid and not used. Each kind of file has a subclass with its own code."""
 
     code = "FILE_INVALID"
     status = 422
@@ -28,5 +28,5 @@ class FileInvalid(Fault):
 
     @classmethod
     def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
-        """The fault for a parse error in `path`."""
+        """Create the fault for a parse error in `path`."""
         return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)

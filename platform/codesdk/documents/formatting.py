@@ -31,12 +31,12 @@ def format_yaml(text: str) -> str:
     if loaded is None:  # comments only
         return text
     after = dump_yaml(loaded)
-    # Formatting must not change the data; where it would, the text is returned unchanged.
+    # If formatting would change the data, return the text unchanged.
     return after if parse_document(after).data == before.data else text
 
 
 def dump_yaml(data: Any) -> str:
-    """Plain data, or a loaded document, as YAML text. Lists of scalars are written on one line."""
+    """Return plain data, or a loaded document, as YAML text. Lists of scalars are written on one line."""
     out = StringIO()
     _yaml().dump(_inline_scalar_lists(data), out)
     text = "\n".join(line.rstrip(" ") for line in out.getvalue().split("\n"))

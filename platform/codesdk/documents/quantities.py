@@ -10,13 +10,13 @@ _AMOUNT = re.compile(r"([0-9]{1,9}) ?([A-Za-z]{1,3})")
 
 @dataclass(frozen=True)
 class QuantityFormat:
-    """A kind of quantity and its units."""
+    """The units of one kind of quantity."""
 
     units: dict[str, float]
     example: str
 
     def read(self, text: str) -> float:
-        """Parse a quantity; an int if it is whole.
+        """Parse a quantity. The result is an int if it is whole.
 
         Raises:
             ValueError: with the accepted form.
@@ -32,7 +32,7 @@ class QuantityFormat:
         return int(number) if number == int(number) else number
 
     def schema(self) -> dict[str, str]:
-        """JSON Schema for a quantity."""
+        """Return the JSON Schema of a quantity."""
         return {"type": "string", "pattern": f"^[0-9]{{1,9}} ?({'|'.join(self.units)})$"}
 
 

@@ -1,4 +1,4 @@
-"""The tool registry: manifests become tools that check their own inputs and outputs."""
+"""The tool registry: loads manifests into tools that validate their inputs and outputs."""
 
 from __future__ import annotations
 

@@ -18,33 +18,33 @@ _log = logging.getLogger(__name__)
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 WithheldLookup = Callable[[Registry], Mapping[str, str]]
-"""Reasons why tools may not be called, by dotted name."""
+"""Returns why tools are withheld, by dotted name."""
 
 
 class RegistryProvider(Protocol):
-    """Finds the tools of a tenant. A `Registry` is one itself, with the same tools for all tenants."""
+    """Finds the tools of a tenant. A `Registry` is a provider of the same tools for all tenants."""
 
     def of(self, tenant: str) -> Registry:
-        """The tools of a tenant, as an immutable value."""
+        """Return the tools of a tenant, as an immutable registry."""
         ...
 
 
 class SharedToolNames(Collection[str]):
-    """A live view of the names of the shared tools, for checking policy files."""
+    """A live view of the shared tools' names, for checking policy files."""
 
     def __init__(self, active: ActiveRegistry) -> None:
         self._active = active
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such a tool."""
+        """Return whether there is such a tool."""
         return name in self._active.shared.names()
 
     def __iter__(self) -> Iterator[str]:
-        """By name."""
+        """Iterate over the names in order."""
         return iter(sorted(self._active.shared.names()))
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of tools."""
         return len(self._active.shared.names())
 
 
@@ -52,7 +52,12 @@ class ActiveRegistry:
     """The shared tools, plus each tenant's own. Safe to use from any thread."""
 
     def __init__(self, directory: Path, *, tenants: Path | None = None, profiles: ProfileBounds | None = None) -> None:
-        """`tenants`: directory with one subdirectory for each tenant with its own tools, by id; `profiles`: known profiles.
+        """Load all tools.
+
+        Args:
+            directory: the shared tools.
+            tenants: directory with one subdirectory for each tenant with its own tools, named by the tenant's id.
+            profiles: known profiles.
 
         Raises:
             ManifestInvalid: a manifest is invalid, or a directory does not exist.
@@ -73,19 +78,19 @@ class ActiveRegistry:
         self._watch = FilePoller("the tools' files", self.refresh, thread="codesdk-registry")
 
     def of(self, tenant: str) -> Registry:
-        """The tools of a tenant now."""
+        """Return the current tools of a tenant."""
         return self._tenants.get(tenant, self.shared)
 
     def names(self) -> Collection[str]:
-        """A live view of the names of the shared tools."""
+        """Return a live view of the shared tools' names."""
         return SharedToolNames(self)
 
     def problems(self) -> dict[str, ManifestInvalid]:
-        """Problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
+        """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         return dict(self._problems)
 
     def set_withheld_lookup(self, withheld: WithheldLookup) -> None:
-        """Set the lookup for tools withheld because their servers changed them; it runs at every refresh."""
+        """Set the lookup for tools that are withheld because their servers changed them. It runs at every refresh."""
         self._withheld = withheld
         self.refresh()
 
@@ -93,7 +98,7 @@ class ActiveRegistry:
         """Refresh all tools. A layer with invalid files keeps its last valid tools."""
         changed = self._refresh_shared()
         changed = self._refresh_withheld() or changed
-        # Tenant registries extend the shared one, so a change of it rebuilds them all.
+        # Tenant registries extend the shared one, so a change to it rebuilds them all.
         self._refresh_tenants(rebuild=changed)
 
     def watch(self) -> None:
@@ -160,7 +165,7 @@ class ActiveRegistry:
         except (ManifestInvalid, OSError) as error:
             wrong = error if isinstance(error, ManifestInvalid) else ManifestInvalid(str(path), 1, 1, str(error))
             self._report_problem(name, wrong, f"the changed tools of {name} are not used")
-            if rebuild:  # the last good ones extend a shared registry that is gone, so the tenant keeps none of its own
+            if rebuild:  # the last valid one extends an outdated shared registry, so drop it
                 self._tenants.pop(name, None)
         else:
             self._fingerprints[name] = stamp
@@ -179,7 +184,7 @@ class ActiveRegistry:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap check: changes if a file is written, added, removed or renamed."""
+    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
     found = []
     for path in (*manifest_files(directory), *pins_files(directory), *prompt_files(directory)):
         try:

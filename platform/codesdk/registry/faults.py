@@ -1,4 +1,4 @@
-"""What can be wrong with a tool's name, its manifest, or the input of a call."""
+"""Faults of tool names, manifests, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from codesdk.errors import ExitCode, Fault
 
 
 class ManifestInvalid(FileInvalid):
-    """A tool manifest cannot be used; the registry does not load."""
+    """A tool manifest is invalid, so the registry does not load."""
 
     code = "MANIFEST_INVALID"
 
 
 class UnknownTool(Fault):
-    """No tool has that name."""
+    """There is no tool with that name."""
 
     code = "UNKNOWN_TOOL"
     status = 404
@@ -31,7 +31,7 @@ class UnknownTool(Fault):
 
 
 class ToolWithheld(Fault):
-    """The tool's server has changed it since it was accepted, so nobody may call it until somebody looks."""
+    """The tool's server has changed it since it was accepted. It can't be called until an operator reviews it."""
 
     code = "TOOL_CHANGED"
     status = 409
@@ -46,7 +46,7 @@ class ToolWithheld(Fault):
 
 
 class InvalidInput(Fault):
-    """A call's input does not fit the tool's schema. Values are never repeated: they may be secrets, or huge."""
+    """The input does not match the tool's schema. Messages never repeat values, which may be secret or huge."""
 
     code = "INVALID_INPUT"
     status = 422
@@ -64,7 +64,7 @@ class InvalidInput(Fault):
 
 
 class InvalidOutput(Fault):
-    """A tool gave structured output that its own manifest does not describe: the tool's defect, not the caller's."""
+    """The tool's structured output does not match its output schema."""
 
     code = "INVALID_TOOL_OUTPUT"
     status = 502

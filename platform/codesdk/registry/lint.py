@@ -1,4 +1,4 @@
-"""What an author should look at in manifests that load, and in those that do not. Every file is looked at."""
+"""Lints manifests, including those that do not load. Checks every file."""
 
 from __future__ import annotations
 
@@ -17,25 +17,31 @@ from codesdk.registry.tenant_tools import check_tenant_tool
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"})
 _MIN_DESCRIPTION = 20
-"""Characters of a description that cannot tell a model when to use the tool."""
+"""Characters. A shorter description can't tell a model when to use the tool."""
 DocumentPath = tuple[str | int, ...]
 
 
 class Finding(NamedTuple):
-    """One thing, and where."""
+    """A problem in a manifest, at a position."""
 
     file: str
     line: int
     column: int
     message: str
     fatal: bool = False
-    """The manifest cannot be used."""
+    """The manifest can't be used."""
 
 
 def lint(
     files: Iterable[Path], shared: Registry | None = None, profiles: ProfileBounds | None = None
 ) -> tuple[Finding, ...]:
-    """All findings, by place. `shared`: the files are a tenant's, on top of these tools; `profiles`: those they may name."""
+    """Return all findings, sorted by position.
+
+    Args:
+        files: manifests.
+        shared: the installation's tools, if the files are a tenant's.
+        profiles: profiles that manifests may name.
+    """
     found: list[Finding] = []
     taken: dict[str, LoadedTool] = {}
     for path in files:

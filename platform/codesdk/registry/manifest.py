@@ -1,4 +1,4 @@
-"""What may stand in a tool's manifest. `tool-registry/manifest.schema.json` is made from these models."""
+"""Models of a tool's manifest. `tool-registry/manifest.schema.json` is generated from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Argument(FrozenModel):
     """A word of the command line that comes from the input: always one whole word, never parsed by a shell."""
 
     arg: Annotated[str, Field(pattern="^/")]
-    """JSON pointer to a string, number or boolean; a missing value leaves the word out."""
+    """JSON pointer to a string, number or boolean. If the value is missing, the word is left out."""
     flag: str | None = None
-    """Put in front, as a word of its own, where the value is there."""
+    """A separate word in front of the value, if there is one."""
     may_be_option: bool = False
-    """Let the value begin with a dash. Off, because then the input could switch the command's options."""
+    """Allow a leading dash. Off by default, because otherwise the input could set the command's options."""
 
 
 class Builtin(FrozenModel):
@@ -45,16 +45,16 @@ class Template(FrozenModel):
 
 
 class SourceCall(FrozenModel):
-    """Run by somebody else's MCP server. No manifest of a tool says this: it comes from what was accepted of a source."""
+    """Run by a third-party MCP server. Not written in manifests: it comes from a source's pinned tools."""
 
     source: str
-    """The source's name."""
+    """Name of the tool source."""
     tool: str
-    """The server's own name for it."""
+    """The server's name for the tool."""
 
 
 def _runs_kind(value: Any) -> str:
-    """Which way of running is meant, so that a mistake is told about that one."""
+    """Discriminate the kinds of `runs`, so that errors refer to the intended one."""
     argv = "argv" in value if isinstance(value, dict) else isinstance(value, Template)
     return "template" if argv else "builtin"
 
@@ -67,12 +67,12 @@ class Example(FrozenModel):
 
     description: str = ""
     files: dict[str, str] = {}
-    """What the workspace holds before it: path and text."""
+    """Files in the workspace before the call: path and text."""
     input: dict[str, Any]
     output: dict[str, Any] | None = None
-    """The structured output, key by key."""
+    """The expected structured output, key by key."""
     varies: tuple[str, ...] = ()
-    """Keys of the output whose value differs from run to run: times, durations."""
+    """Keys of the output that differ from run to run, such as times and durations."""
 
 
 class Manifest(FrozenModel):
@@ -84,24 +84,27 @@ class Manifest(FrozenModel):
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     title: str = Field(min_length=1, max_length=100)
     description: str = Field(min_length=1, max_length=4000)
-    """For the model that calls it."""
+    """For the model that calls the tool."""
     classification: Classification
     runs: Runs
     timeout_s: float = Field(default=60.0, gt=0, le=24 * 3600)
-    """Upper bound on the wall time of one call, seconds."""
+    """Upper bound on the wall time of one call, in seconds."""
     enabled: bool = True
-    """False: only a policy bundle can switch it on."""
+    """If false, the tool is off until a policy bundle enables it."""
     serial: bool | None = None
-    """One call at a time in a workspace; by default where the tool is not read-only."""
+    """Run one call at a time in a workspace. By default, true unless the tool is read-only."""
     profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] | None = None
-    """Name of a sandbox profile: each of its calls is held to that profile's bounds, where the session's own profile and
-    policy are not tighter. It runs in the session's sandbox all the same."""
+    """A profile whose bounds apply to each call, where they are tighter than the session's profile and policy. The call
+    still runs in the session's sandbox.
+    """
     sandbox: SandboxBounds = SandboxBounds()
-    """What each of its calls is held to inside the session's sandbox: output, memory, processes, files, hosts. Only tighter
-    than the profile and the policy."""
+    """Bounds on each call in the session's sandbox: output, memory, processes, files, hosts. They can only tighten the
+    profile and the policy.
+    """
     secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
-    """Names of secrets that it needs: the egress proxy adds them to its requests, as the profile's rules say, and to no
-    other tool's."""
+    """Names of secrets that the tool needs. The egress proxy adds them to this tool's requests as the profile's rules say,
+    and to no other tool's.
+    """
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None = None
     examples: tuple[Example, ...] = ()
@@ -115,5 +118,5 @@ class Manifest(FrozenModel):
 
 
 def manifest_schema() -> dict[str, Any]:
-    """JSON Schema of a manifest, for editors."""
+    """Return the JSON Schema of a manifest, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema(by_alias=True)}

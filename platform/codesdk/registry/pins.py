@@ -1,7 +1,7 @@
-"""What was accepted of a server's tools: a file beside the source's manifest, written by `codesdk tools pin` and `accept`.
+"""Pinned tools of a source: a file next to its manifest, written by `codesdk tools pin` and `accept`.
 
-The model is shown what stands here, and a call is checked against it: never what the server says today. Its hash tells
-whether that is still the same.
+The model is shown the pinned descriptions, and calls are validated against the pinned schemas, never against what the
+server currently offers. Hashes show whether a tool has changed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from codesdk.domain.model import FrozenModel
 
 SUFFIX = ".pins.json"
 MAX_TOOLS = 256
-"""Tools of one server; the largest of those in use have about a hundred."""
+"""Tools of one server. The largest servers in use have about a hundred."""
 MAX_NAME = 200
 MAX_DESCRIPTION = 8000
-"""Characters. What is longer is read by no person who accepts it."""
+"""Characters. Nobody reads a longer description before accepting it."""
 
 
 class OfferedTool(FrozenModel):
-    """One tool, as its server described it."""
+    """A tool as its server describes it."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
-    """The server's own name for it."""
+    """The server's name for the tool."""
     title: str | None = Field(default=None, max_length=200)
     description: str = Field(max_length=MAX_DESCRIPTION)
     input_schema: dict[str, Any]
@@ -37,50 +37,50 @@ class OfferedTool(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """`sha256:` of all of it.
+        """`sha256:` of all fields.
 
         Raises:
-            NotCanonical: a number or a string in it is outside I-JSON.
+            NotCanonical: a number or a string is outside I-JSON.
         """
         return content_hash(self.model_dump(mode="json"))
 
 
 class PinnedTool(OfferedTool):
-    """One accepted tool."""
+    """An accepted tool."""
 
     sha256: str
-    """Its hash: a file that was edited by hand is refused."""
+    """The tool's hash. A file that was edited by hand is refused."""
 
 
 class Pins(FrozenModel):
-    """The file."""
+    """The pins file."""
 
     version: Literal[1] = 1
     source: str
     server: str = Field(default="", max_length=200)
-    """What the server called itself, for people."""
+    """The name that the server reports, for people."""
     tools: tuple[PinnedTool, ...] = Field(default=(), max_length=MAX_TOOLS)
 
     def by_name(self) -> dict[str, PinnedTool]:
-        """By the server's names."""
+        """Return the tools by the server's names."""
         return {pin.name: pin for pin in self.tools}
 
 
 def pin_tool(offered: OfferedTool) -> PinnedTool:
-    """Accept it as it is."""
+    """Pin a tool as offered."""
     return PinnedTool(**offered.model_dump(), sha256=offered.hash)
 
 
 def pins_path(manifest: Path) -> Path:
-    """Where the pins of that manifest stand: `time.pins.json` beside `time.yaml`."""
+    """Return the path of a manifest's pins: `time.pins.json` next to `time.yaml`."""
     return manifest.with_name(manifest.stem + SUFFIX)
 
 
 def read_pins(manifest: Path, source: str) -> Pins:
-    """What was accepted of a source; nothing where nothing was.
+    """Read the pinned tools of a source; none if there is no file.
 
     Raises:
-        Unreadable: it is no such file, another source's, or was edited by hand.
+        DocumentUnreadable: the file is invalid, belongs to another source, or was edited by hand.
     """
     path = pins_path(manifest)
     if not path.exists():
@@ -108,34 +108,34 @@ def read_pins(manifest: Path, source: str) -> Pins:
 
 
 def pins_text(pins: Pins) -> str:
-    """The file's text; the same tools, the same text."""
+    """Return the file's text. The order of the tools does not matter."""
     ordered = pins.model_copy(update={"tools": tuple(sorted(pins.tools, key=lambda tool: tool.name))})
     return json.dumps(ordered.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=True) + "\n"
 
 
 class PinDifference(NamedTuple):
-    """How one tool of a server stands to what was accepted."""
+    """How an offered tool differs from the pinned one."""
 
     name: str
     before: PinnedTool | None
-    """None: it is new."""
+    """None if the tool is new."""
     now: OfferedTool | None
-    """None: the server has it no more."""
+    """None if the server no longer has the tool."""
 
     @property
     def kind(self) -> str:
-        """`new`, `gone`, `changed`."""
+        """`new`, `gone` or `changed`."""
         return "new" if self.before is None else "gone" if self.now is None else "changed"
 
     def fields(self) -> tuple[str, ...]:
-        """What has changed."""
+        """Return the names of the changed fields."""
         if self.before is None or self.now is None:
             return ()
         return tuple(name for name in OfferedTool.model_fields if getattr(self.before, name) != getattr(self.now, name))
 
 
 def diff_pins(pins: Pins, offered: tuple[OfferedTool, ...]) -> tuple[PinDifference, ...]:
-    """What a server says now that was not accepted, by name. Pure."""
+    """Compare a server's current tools with the pinned ones. Return the differences, by name. Pure."""
     before, now = pins.by_name(), {tool.name: tool for tool in offered}
     names = sorted({*before, *now})
     found = (PinDifference(name, before.get(name), now.get(name)) for name in names)

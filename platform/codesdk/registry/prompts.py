@@ -1,4 +1,4 @@
-"""Prompts: texts with blanks that people choose in their agent's client. Written in YAML, in `prompts/` beside the manifests."""
+"""Prompts: message templates for people to choose in their agent's client, from YAML files in `prompts/`."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from codesdk.registry.faults import ManifestInvalid
 
 PROMPTS_FOLDER = "prompts"
 MAX_PROMPTS = 200
-"""Prompts of one directory."""
+"""Prompts in one directory."""
 MAX_TEXT_CHARACTERS = 64 * 1024
-"""Characters of one message as it is written."""
+"""Characters of one message template."""
 MAX_VALUE_CHARACTERS = 16 * 1024
-"""Characters of a value for a blank."""
+"""Characters of an argument's value."""
 MAX_VALUES = 100
-"""Values that can be offered for one blank: as many as one answer of MCP holds."""
+"""Suggested values of one argument. One MCP answer holds as many."""
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z][a-z0-9_]*)\}|[{}]")
 _ESCAPED_BRACES = {"{{": "{", "}}": "}"}
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """The role of a message's author."""
 
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class PromptArgument(FrozenModel):
-    """An argument: what stands for `{name}` in the messages."""
+    """An argument, which replaces `{name}` in the messages."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
     title: str | None = Field(default=None, max_length=200)
     description: str | None = Field(default=None, max_length=1000)
     required: bool = False
     default: str = Field(default="", max_length=MAX_VALUE_CHARACTERS)
-    """What stands there where nothing is given."""
+    """The value if none is given."""
     values: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_VALUES)] = ()
-    """What clients offer while somebody types; others may be given as well."""
+    """Suggestions for completion in clients. Other values are accepted too."""
 
 
 class PromptMessage(FrozenModel):
-    """One message. `{name}` is a blank; a brace of the text itself is written twice."""
+    """A message template. `{name}` is a placeholder; literal braces are doubled."""
 
     role: Role = Role.USER
     text: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)
@@ -64,16 +64,16 @@ class PromptMessage(FrozenModel):
         return given
 
     def placeholders(self) -> set[str]:
-        """The names in it."""
+        """Return the placeholders' names."""
         return {found[1] for found in _PLACEHOLDER.finditer(self.text) if found[1]}
 
     def render(self, values: Mapping[str, str]) -> str:
-        """Its text. Filled in one pass: braces in a value stay what they are."""
+        """Fill in the placeholders in one pass, so braces in a value stay unchanged."""
         return _PLACEHOLDER.sub(lambda found: values[found[1]] if found[1] else _ESCAPED_BRACES[found[0]], self.text)
 
 
 class Prompt(FrozenModel):
-    """One prompt, as its file has it."""
+    """A prompt file."""
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
@@ -90,10 +90,10 @@ class Prompt(FrozenModel):
         return given
 
     def render(self, given: Mapping[str, str]) -> list[tuple[Role, str]]:
-        """The messages.
+        """Return the messages with the arguments filled in.
 
         Raises:
-            PromptArgumentWrong: one is missing, unknown or too long.
+            InvalidPromptArgument: an argument is missing, unknown or too long.
         """
         known = {blank.name: blank for blank in self.arguments}
         if unknown := sorted(set(given) - set(known)):
@@ -108,7 +108,7 @@ class Prompt(FrozenModel):
 
 
 class InvalidPromptArgument(Fault):
-    """A prompt cannot be filled with what was given."""
+    """The prompt's arguments are missing, unknown or too long."""
 
     code = "PROMPT_ARGUMENT_WRONG"
     status = 422
@@ -116,15 +116,15 @@ class InvalidPromptArgument(Fault):
 
 
 def prompt_files(directory: Path) -> list[Path]:
-    """The files that hold a prompt each, in order."""
+    """Return the prompt files of a directory, sorted."""
     return sorted((directory / PROMPTS_FOLDER).glob("*.yaml"))
 
 
 def read_prompts(directory: Path, taken: Iterable[str] = ()) -> tuple[Prompt, ...]:
-    """The prompts beside a directory's manifests. `taken`: names that none may have.
+    """Read the prompts of a directory. `taken`: names that are in use already.
 
     Raises:
-        ManifestInvalid: with file, line and column of the first thing that is wrong.
+        ManifestInvalid: with file, line and column of the first error.
     """
     paths = prompt_files(directory)
     if len(paths) > MAX_PROMPTS:

@@ -1,4 +1,4 @@
-"""All tools of an installation, loaded whole or not at all."""
+"""The registry of all tools of an installation, loaded whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from codesdk.registry.tool import Tool, make_tool
 
 MAX_TOOLS = 1000
 ProfileBounds = Mapping[str, SandboxBounds]
-"""What each profile of the installation bounds a call to, by its name."""
+"""The bounds of each profile on a call, by profile name."""
 RESERVED = frozenset({"codesdk", "http", "patch", "process", "workspace"})
-"""First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
+"""First parts of names that stay reserved even if an installation omits the tools, because policies use them."""
 
 
 class LoadedTool(NamedTuple):
-    """A tool, and the file that it came from."""
+    """A tool and its manifest file."""
 
     tool: Tool
     path: Path
     document: Document
 
     def invalid(self, key: str, message: str) -> ManifestInvalid:
-        """A fault at one of the manifest's keys."""
+        """Return a fault at one of the manifest's keys."""
         return _invalid(self.path, self.document.place((key,)), message)
 
 
 class LoadedSource(NamedTuple):
-    """A source of tools, what was accepted of it, and the file that it came from."""
+    """A tool source, its pinned tools, and its manifest file."""
 
     source: Source
     pins: Pins
@@ -48,16 +48,16 @@ class LoadedSource(NamedTuple):
     document: Document
 
     def invalid(self, key: str, message: str) -> ManifestInvalid:
-        """A fault at one of the manifest's keys."""
+        """Return a fault at one of the manifest's keys."""
         return _invalid(self.path, self.document.place((key,)), message)
 
 
 class Registry:
-    """Immutable; look tools up by dotted or by wire name."""
+    """An immutable set of tools, sources and prompts. Tools are found by dotted or by wire name."""
 
     def __init__(self, tools: Iterable[Tool], sources: Iterable[Source] = (), prompts: Iterable[Prompt] = ()) -> None:
         self.sources = {source.name: source for source in sorted(sources, key=lambda source: source.name)}
-        """Other people's servers, by namespace."""
+        """Tool sources by name, which is the namespace of their tools."""
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
         self._by_wire = {tool.wire_name: tool for tool in self._tools.values()}
         self.prompts = {prompt.name: prompt for prompt in sorted(prompts, key=lambda prompt: prompt.name)}
@@ -65,35 +65,35 @@ class Registry:
         said += [[source.name, source.hash] for source in self.sources.values()]
         said += [["prompt", content_hash(prompt.model_dump(mode="json"))] for prompt in self.prompts.values()]
         self.hash = content_hash(said)
-        """`sha256:` of all that the manifests and prompts say."""
+        """`sha256:` of all manifests and prompts."""
         self.secrets = frozenset(name for tool in self._tools.values() for name in tool.secrets)
-        """Names of secrets that some tool asks for: no other tool has them."""
+        """Names of secrets that some tool needs. Only tools that name them get them."""
 
     @classmethod
     def load(cls, directory: Path, profiles: ProfileBounds | None = None) -> Registry:
-        """Read every `*.yaml` in `directory`, `tool.yaml` in its folders, and the prompts in `prompts/`.
+        """Load every `*.yaml` in `directory`, `tool.yaml` in its folders, and the prompts in `prompts/`.
 
-        Without `profiles`, tools that name one are taken as they are: for whoever looks at tools and runs none.
+        Without `profiles`, the names of profiles are not checked and their bounds not applied. Use that only to inspect tools.
 
         Raises:
-            ManifestInvalid: with file, line and column of the first thing that is wrong, or of a name that is taken.
+            ManifestInvalid: with file, line and column of the first error, or of a name that is in use.
         """
         found = read_manifests(directory, profiles)
         sources = (loaded.source for loaded in found.sources)
         return cls((loaded.tool for loaded in found.tools), sources, read_prompts(directory))
 
     def with_withheld(self, reasons: Mapping[str, str]) -> Registry:
-        """The same tools, where these, by dotted name, may not be called."""
+        """Return the registry with these tools withheld; reasons by dotted name."""
         tools = (replace(tool, withheld=reasons.get(tool.name, "")) for tool in self._tools.values())
         return Registry(tools, self.sources.values(), self.prompts.values())
 
     def of(self, tenant: str) -> Registry:
-        """Itself: the same tools for every tenant."""
+        """Return this registry: every tenant has the same tools."""
         del tenant
         return self
 
     def resolve(self, name: str) -> Tool:
-        """The tool of that dotted or wire name, disabled ones too: whether it may run is policy's to say.
+        """Return the tool with that dotted or wire name, even a disabled one: policy decides whether it may run.
 
         Raises:
             UnknownTool: with the nearest name.
@@ -104,38 +104,38 @@ class Registry:
         return tool
 
     def find(self, name: str) -> Tool | None:
-        """The tool of that dotted or wire name, disabled ones too; None if there is none."""
+        """Return the tool with that dotted or wire name, including disabled ones; None if there is none."""
         return self._tools.get(name) or self._by_wire.get(name)
 
     def tools(self) -> tuple[Tool, ...]:
-        """All tools by name."""
+        """Return all tools, sorted by name."""
         return tuple(self._tools.values())
 
     def names(self) -> frozenset[str]:
-        """All dotted names."""
+        """Return all dotted names."""
         return frozenset(self._tools)
 
 
 def manifest_files(directory: Path) -> list[Path]:
-    """The files that hold a manifest each, in order."""
+    """Return the manifest files of a directory, sorted."""
     return sorted([*directory.glob("*.yaml"), *directory.glob("*/tool.yaml")]) if directory.is_dir() else []
 
 
 def pins_files(directory: Path) -> list[Path]:
-    """The files that hold what was accepted of sources, in order."""
+    """Return the pins files of a directory, sorted."""
     return sorted([*directory.glob(f"*{SUFFIX}"), *directory.glob(f"*/tool{SUFFIX}")])
 
 
 class Manifests(NamedTuple):
-    """What a directory holds."""
+    """The tools and sources of a directory."""
 
     tools: tuple[LoadedTool, ...]
-    """Those of sources too."""
+    """Including those of sources."""
     sources: tuple[LoadedSource, ...]
 
 
 def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Manifests:
-    """Every tool and source of a directory.
+    """Read every tool and source of a directory.
 
     Raises:
         ManifestInvalid: see `Registry.load`.
@@ -166,10 +166,10 @@ def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Ma
 
 
 def check_namespace(found: LoadedSource, tools: Iterable[LoadedTool]) -> None:
-    """Let a source pass whose names are no one else's.
+    """Check that no other tool uses the source's namespace.
 
     Raises:
-        ManifestInvalid: its namespace means something already.
+        ManifestInvalid: the namespace is reserved or in use.
     """
     name = found.source.name
     others = (each.tool.name for each in tools if each.path != found.path)
@@ -184,10 +184,10 @@ def _invalid(path: Path, place: Position, message: str) -> ManifestInvalid:
 
 
 def read_entry(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool | LoadedSource:
-    """One file, of a tool or of a source; `profiles` as in `Registry.load`.
+    """Read the manifest of a tool or a source; `profiles` as in `Registry.load`.
 
     Raises:
-        ManifestInvalid: with line and column of the first thing that is wrong.
+        ManifestInvalid: with line and column of the first error.
     """
     try:
         document = read_document(path)
@@ -218,7 +218,7 @@ def _source(path: Path, document: Document) -> LoadedSource:
 
 
 def _bounds(path: Path, document: Document, name: str | None, profiles: ProfileBounds | None) -> SandboxBounds | None:
-    """Those of the profile that a manifest names."""
+    """Return the bounds of the profile that a manifest names."""
     if profiles is None or name is None:
         return None
     if name not in profiles:

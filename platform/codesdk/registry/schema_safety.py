@@ -1,4 +1,4 @@
-"""What a schema may not hold: nothing is fetched, nothing recurses without end, nothing is too large to check with. Pure."""
+"""Refuses JSON Schemas that fetch anything, recurse endlessly, or are too large to validate with. Pure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import jsonschema_rs
 
 MAX_NODES = 10_000
-"""Values in one schema; the largest of real tools have some hundreds."""
+"""Values in one schema. The largest of real tools have some hundreds."""
 MAX_DEPTH = 64
-"""Levels; a manifest's file allows 40, a schema that comes another way no more than this."""
+"""Levels. A manifest file allows 40; this also limits schemas from other places."""
 MAX_EXPANDED = 200_000
-"""Values in a schema with every reference written out: references in references grow like powers."""
+"""Values in a schema with every reference expanded: nested references grow exponentially."""
 MAX_REFERENCES = 200
 MAX_PATTERN = 1000
 """Characters of a regular expression."""
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _BASES = ("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$vocabulary", "$recursiveRef", "$recursiveAnchor", "id")
-"""Keywords that give names to places or move them: `#/…` is enough inside a manifest, and means one thing."""
+"""Keywords that name or move reference targets. Inside a manifest `#/…` is enough, and unambiguous."""
 _DATA = ("const", "enum", "default", "examples")
-"""Keywords whose values are data, in which nothing is a keyword."""
+"""Keywords whose values are data and contain no keywords."""
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependentRequired")
-"""Keywords whose keys are names and no keywords."""
+"""Keywords whose keys are names instead of keywords."""
 
 SchemaPath = tuple[str | int, ...]
 
 
 class SchemaRefused(Exception):
-    """The schema itself cannot be used; `path` leads to the place."""
+    """The schema can't be used. `path` is the position of the error."""
 
     def __init__(self, message: str, path: SchemaPath = ()) -> None:
         super().__init__(message)
@@ -36,10 +36,10 @@ class SchemaRefused(Exception):
 
 
 def check_schema(schema: dict[str, Any]) -> None:
-    """Let a schema pass that can be compiled and used.
+    """Check that a schema can be compiled and used.
 
     Raises:
-        SchemaRefused: at the first thing that is wrong.
+        SchemaRefused: at the first error.
     """
     references: dict[SchemaPath, SchemaPath] = {}
     paths: list[SchemaPath] = []
@@ -66,10 +66,10 @@ def check_schema(schema: dict[str, Any]) -> None:
 
 
 def compile_validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Compile it; regular expressions run in linear time.
+    """Compile a schema. Regular expressions run in linear time.
 
     Raises:
-        SchemaRefused: it is no valid 2020-12 schema.
+        SchemaRefused: it is not a valid 2020-12 schema.
     """
     try:
         return jsonschema_rs.Draft202012Validator(
@@ -86,7 +86,7 @@ def _refuse_fetch(uri: str) -> Any:
 
 
 def _walk(schema: Any) -> Iterator[tuple[SchemaPath, Any, bool]]:
-    """Every value with its path, and whether it is only data; without recursion, whatever the depth."""
+    """Yield every value with its path, and whether it is only data. Iterative, so any depth works."""
     stack: list[tuple[SchemaPath, Any, bool]] = [((), schema, False)]
     while stack:
         path, value, is_data = stack.pop()
@@ -99,12 +99,12 @@ def _walk(schema: Any) -> Iterator[tuple[SchemaPath, Any, bool]]:
 
 
 def _is_keyword(path: SchemaPath) -> bool:
-    """Whether the last step is a keyword, and no name of a property or definition."""
+    """Return whether the last step is a keyword, and not the name of a property or definition."""
     return bool(path) and isinstance(path[-1], str) and not _is_name(path)
 
 
 def _is_name(path: SchemaPath) -> bool:
-    depth = 0  # names and keywords take turns beneath `properties`: {properties: {properties: {type: …}}}
+    depth = 0  # names and keywords alternate below `properties`: {properties: {properties: {type: …}}}
     for step in reversed(path[:-1]):
         if step not in _NAMED:
             break
@@ -165,7 +165,7 @@ def _target(schema: dict[str, Any], path: SchemaPath, value: Any) -> SchemaPath:
 
 
 def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[SchemaPath]) -> None:
-    """Refuse references that lead to themselves, and those that together stand for too much."""
+    """Refuse references that are recursive, and those whose expansion is too large."""
     if not references:
         return
     beneath = {target: [at for at in references if at[: len(target)] == target] for target in set(references.values())}

@@ -1,4 +1,4 @@
-"""JSON Schema 2020-12 at the edge: compiled once, and errors that say what was expected without repeating the value."""
+"""JSON Schema 2020-12: compiled once, with errors that describe what was expected and never repeat the value."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from codesdk.registry.schema_safety import check_schema, compile_validator
 
 
 class SchemaMismatch(NamedTuple):
-    """The first place where a value does not fit."""
+    """The first position where a value does not match."""
 
     pointer: str
     expected: str
 
 
 class CompiledSchema:
-    """A schema ready to check values. Regular expressions run in linear time; no reference leaves the schema."""
+    """A compiled schema. Regular expressions run in linear time; references can't leave the schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile.
+        """Compile the schema.
 
         Raises:
-            SchemaRefused: it is no valid 2020-12 schema, or refers outside itself.
+            SchemaRefused: it is not a valid 2020-12 schema, or refers outside itself.
         """
         self._schema = schema
         check_schema(schema)
         self._validator = compile_validator(schema)
 
     def mismatch(self, value: Any) -> SchemaMismatch | None:
-        """None where the value fits; else its first misfit, the nearest to the leaves."""
+        """Return the mismatch deepest in the value; None if the value matches."""
         if self._validator.is_valid(value):
             return None
         errors = list(self._validator.iter_errors(value))
-        # A failed oneOf at the root is less of a help than the wrong type at a leaf.
+        # A wrong type at a leaf is more helpful than a failed oneOf at the root.
         error = max(errors, key=lambda one: (len(one.instance_path), _specificity(one)))
         return SchemaMismatch(_pointer(error.instance_path), self._expected(error))
 

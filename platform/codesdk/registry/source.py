@@ -1,4 +1,4 @@
-"""Other people's MCP servers as sources of tools: what may stand in a manifest of `kind: mcp`, and what it comes to."""
+"""Tool sources: third-party MCP servers, and the models of their manifests (`kind: mcp`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KIND = "mcp"
 ArgvWord = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
 _ARGV_OR_URL = "A source has either `argv`, its command, or `url`, where it is"
 _SANDBOX_KEYS = frozenset({"image", "profile", "shared", "workspace", "env", "secrets", "limits"})
-"""Keys that a server elsewhere cannot have."""
+"""Keys that a remote server can't have."""
 _HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$"
 _RESERVED_HEADERS = frozenset(
     {"host", "connection", "content-length", "content-type", "accept", "transfer-encoding", "te", "trailer", "upgrade",
      "expect", "keep-alive", "mcp-session-id", "mcp-protocol-version", "last-event-id"}
 )  # fmt: skip
-"""Headers that the protocol or the connection needs; no manifest sets them."""
+"""Headers that the protocol or the connection needs, so no manifest can set them."""
 
 
 class SourceTool(FrozenModel):
@@ -33,10 +33,10 @@ class SourceTool(FrozenModel):
 
     classification: Classification | None = None
     enabled: bool | None = None
-    """False: only a policy bundle can switch it on."""
+    """If false, the tool is off until a policy bundle enables it."""
     timeout_s: float | None = Field(default=None, gt=0, le=24 * 3600)
     serial: bool | None = None
-    """One call at a time in a session."""
+    """Run one call at a time in a session."""
 
 
 class Header(FrozenModel):
@@ -45,7 +45,7 @@ class Header(FrozenModel):
     header: str = Field(pattern=_HEADER)
     secret: SecretName
     prefix: str = Field(default="", max_length=64, pattern=r"^[ -~]*$")
-    """Text before the value, as `Bearer `."""
+    """Text before the value, such as `Bearer `."""
 
     @field_validator("header")
     @classmethod
@@ -66,44 +66,44 @@ class SourceManifest(FrozenModel):
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     title: str = Field(min_length=1, max_length=100)
     description: str = Field(min_length=1, max_length=4000)
-    """For people: what it is, who wrote it, why it is trusted."""
+    """For people: what the server is, who wrote it, and why it is trusted."""
     argv: tuple[ArgvWord, ...] = Field(default=(), max_length=64)
-    """The server's command, in the image. It speaks MCP on standard input and output."""
+    """The server's command, in the image. It serves MCP on standard input and output."""
     url: str | None = Field(default=None, max_length=2000)
-    """In place of `argv`: a server elsewhere, which speaks MCP over streamable HTTP."""
+    """A remote server that serves MCP over streamable HTTP, in place of `argv`."""
     image: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    """An image of ours or of the operator's list; the profile's where none is named."""
+    """One of our images or of the operator's list; by default, the profile's."""
     profile: str = Field(default="default", pattern=r"^[a-z][a-z0-9-]{0,39}$")
-    """What its sandbox may use, hosts on the network among it."""
+    """The profile of the server's sandbox, including the hosts it can reach."""
     shared: bool = False
-    """One server for all sessions of the host, without network and secrets; otherwise each session has its own."""
+    """One server for all sessions of the host, without network and secrets. By default, each session has its own."""
     workspace: Literal["none", "read"] = "none"
-    """`read`: it sees the session's workspace, which it cannot write. Then it has no network and no secrets."""
+    """`read`: the server can read the session's workspace. It then has no network and no secrets."""
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], ArgvWord] = Field(
         default={}, max_length=64
     )
-    """Variables of its environment. Never a secret: these stand in files, and in the sandbox."""
+    """Environment variables. Never secrets: these are stored in files and visible in the sandbox."""
     secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
-    """Secrets that the egress proxy adds to its requests, as the profile's rules say; it never sees them."""
+    """Secrets that the egress proxy adds to the server's requests by the profile's rules. The server never sees them."""
     headers: tuple[Header, ...] = Field(default=(), max_length=8)
-    """Of a remote server."""
+    """Headers for a remote server."""
     limits: SandboxBounds = SandboxBounds()
-    """What its sandbox is held to; only tighter than the profile."""
+    """Bounds on the server's sandbox. They can only tighten the profile."""
     start_s: float = Field(default=30.0, gt=0, le=600)
-    """Seconds until it must have answered the handshake, and its list of tools."""
+    """Seconds in which the server must answer the handshake and list its tools."""
     idle_s: float = Field(default=300.0, ge=1, le=24 * 3600)
-    """Seconds without a call after which it is stopped."""
+    """Seconds without a call after which the server is stopped."""
     timeout_s: float = Field(default=60.0, gt=0, le=24 * 3600)
-    """Upper bound on the wall time of one call, seconds."""
+    """Upper bound on the wall time of one call, in seconds."""
     classification: Classification = Classification.DANGEROUS
-    """Of each of its tools for which `tools` says nothing else."""
+    """Classification of each tool for which `tools` sets no other."""
     enabled: bool = True
     serial: bool | None = None
     tools: dict[Annotated[str, Field(max_length=200)], SourceTool] = Field(default={}, max_length=256)
-    """By the server's own names."""
+    """Settings by the server's tool names."""
 
     def contradiction(self) -> tuple[str, str] | None:
-        """A key that cannot stand beside the others, and why; None where all fit together."""
+        """Return a key that conflicts with the others, and why; None if there is no conflict."""
         of_sandbox = next(iter(sorted(_SANDBOX_KEYS & self.model_fields_set)), "")
         sees = self.workspace == "read"
         wrong: dict[tuple[str, str], bool] = {
@@ -140,7 +140,7 @@ class SourceManifest(FrozenModel):
         return value
 
     def settings_for(self, tool: str) -> SourceTool:
-        """What holds for one tool: its own words, else the source's."""
+        """Return the settings of one tool: its own, with the source's as defaults."""
         own = self.tools.get(tool, SourceTool())
         given = {name: value for name, value in own if value is not None}
         kind = given.get("classification", self.classification)
@@ -157,33 +157,33 @@ class SourceManifest(FrozenModel):
 
 @dataclass(frozen=True)
 class Source:
-    """A source, as the rest of the product sees it."""
+    """A tool source with its pinned tools."""
 
     manifest: SourceManifest
     pinned: dict[str, str]
-    """Hash of each accepted tool, by the server's name for it."""
+    """Hash of each pinned tool, by the server's name for it."""
     hash: str
-    """`sha256:` of what decides how the server runs, and of what was accepted."""
+    """`sha256:` of the manifest and the pinned tools."""
 
     @property
     def name(self) -> str:
-        """Its namespace."""
+        """The source's name, which is the namespace of its tools."""
         return self.manifest.name
 
 
 def make_source(manifest: SourceManifest, pinned: dict[str, str]) -> Source:
-    """Put together."""
+    """Create a source with its hash."""
     return Source(manifest, pinned, content_hash([manifest.model_dump(mode="json"), pinned]))
 
 
 def running_hash(manifest: SourceManifest) -> str:
-    """`sha256:` of what its calls depend on beside the tool itself: where the server is, and what it runs with."""
+    """Return `sha256:` of where the server is and how it runs, which its calls depend on in addition to the tool."""
     fields = {"argv", "url", "image", "profile", "shared", "env", "secrets", "headers", "limits"}
-    fields |= {"workspace"} if manifest.workspace != "none" else set()  # what was given before there was the key stays
+    fields |= {"workspace"} if manifest.workspace != "none" else set()  # keeps hashes from before this key
     return content_hash(manifest.model_dump(mode="json", include=fields))
 
 
 def source_schema() -> dict[str, Any]:
-    """JSON Schema of a source's manifest, for editors."""
+    """Return the JSON Schema of a source's manifest, for editors."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": draft, **SourceManifest.model_json_schema(by_alias=True)}

@@ -1,4 +1,4 @@
-"""An accepted tool of somebody else's server, as a tool like any other."""
+"""Compiles pinned tools of a tool source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DRAFTS = (
     "https://json-schema.org/draft/2019-09/schema",
     DRAFT,
 )
-"""Dialects whose schemas of plain objects mean the same in ours; what does not compile is refused."""
+"""Dialects in which schemas of plain objects mean the same as in 2020-12. Others are refused if they don't compile."""
 _OPEN_ENDED = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf", "if",
      "then", "else", "dependentSchemas"}
@@ -30,14 +30,14 @@ _OPEN_ENDED = frozenset(
 
 
 class UnusableTool(Exception):
-    """A server's tool that cannot be one of ours; says why."""
+    """A server's tool that can't be offered. The message has the reason."""
 
 
 def dotted_name(source: str, name: str) -> str:
-    """`time`, `getTime` -> `time.gettime`.
+    """Return the dotted name of a server's tool: `time`, `getTime` -> `time.gettime`.
 
     Raises:
-        Unusable: no name of ours can be made of it.
+        UnusableTool: the result is not a valid name.
     """
     found = f"{source}.{_NAME_SEPARATOR.sub('_', name.lower())}"
     if TOOL_NAME.fullmatch(found) is None or len(found) > MAX_TOOL_NAME:
@@ -46,10 +46,10 @@ def dotted_name(source: str, name: str) -> str:
 
 
 def compile_source_tool(manifest: SourceManifest, offered: OfferedTool) -> Tool:
-    """Compile it; class, limits and whether it is on are the manifest's.
+    """Compile a pinned tool. The manifest sets classification, limits and whether the tool is enabled.
 
     Raises:
-        Unusable: its name or a schema cannot be used.
+        UnusableTool: its name or a schema can't be used.
         NotCanonical: it has no canonical form.
     """
     facts = manifest.settings_for(offered.name)
@@ -93,7 +93,7 @@ def compile_source_tool(manifest: SourceManifest, offered: OfferedTool) -> Tool:
 
 
 def _convert_schema(schema: dict[str, Any], *, closed: bool) -> dict[str, Any]:
-    """The schema in our dialect. Closed: what it does not name is refused, as in every tool's input here."""
+    """Convert a schema to 2020-12. `closed` refuses unknown properties, as every tool's input does."""
     ours = dict(schema)
     if str(ours.get("$schema", "")).rstrip("#") in _DRAFTS:
         del ours["$schema"]

@@ -1,7 +1,7 @@
-"""Descriptions that speak to the model behind the reader's back: what a person should see before accepting a tool. Pure.
+"""Finds tool descriptions that try to instruct the model unnoticed, for the person who accepts a tool. Pure.
 
-This finds what has been seen in attacks, and no more: a description that asks politely in plain words passes. It is a
-help for the person who accepts, never the wall; what holds is policy and the sandbox.
+Detects patterns seen in attacks, and nothing else: a plainly worded request passes. This helps the person who accepts;
+policy and the sandbox are the protection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from codesdk.registry.pins import OfferedTool
 
 MAX_FINDINGS = 20
 _EXCERPT_CHARACTERS = 60
-"""Characters of a text that a finding shows."""
+"""Characters of text that a finding shows."""
 _INVISIBLE = {
     range(0x200B, 0x2010): "a character without width, or a mark of direction",
     range(0x202A, 0x202F): "a character that changes the direction of text (bidi)",
@@ -92,20 +92,20 @@ _PHRASES = tuple(
 
 
 class Suspicion(NamedTuple):
-    """One thing that a person should look at."""
+    """A finding that a person should look at."""
 
     where: str
     """`description`, or a JSON pointer into a schema."""
     what: str
     shown: str
-    """The place in the text, made visible."""
+    """The matching text, with invisible characters escaped."""
 
     def __str__(self) -> str:
         return f"{self.where} {self.what}: {self.shown}"
 
 
 def find_suspicions(tool: OfferedTool) -> tuple[Suspicion, ...]:
-    """What stands out in a tool's words: its name, title, description, and every text in its schemas."""
+    """Find suspicious text in a tool's name, title, description, and all texts of its schemas."""
     found: list[Suspicion] = []
     for where, text in _texts(tool):
         for what, place in _scan(text):
@@ -118,7 +118,7 @@ def find_suspicions(tool: OfferedTool) -> tuple[Suspicion, ...]:
 
 
 def escape_invisible(text: str) -> str:
-    """A text with everything that cannot be seen written out, on one line, for a terminal."""
+    """Escape invisible characters, and put the text on one line, for a terminal."""
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
 
 
@@ -154,7 +154,7 @@ def _scan(text: str) -> Iterator[tuple[str, int]]:
         if (what := _invisible_kind(letter)) is not None and not _is_emoji(text, place):
             yield f"has {what}", place
             break
-    # As it would be read: without what cannot be seen, compatible letters as the plain ones that they look like.
+    # Search the text as a reader sees it: without invisible characters, with compatible letters normalized.
     plain = "".join(letter for letter in unicodedata.normalize("NFKC", text) if _invisible_kind(letter) is None)
     for pattern, what in _PHRASES:
         if found := pattern.search(plain):
@@ -166,7 +166,7 @@ def _scan(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _find_encoded(text: str) -> re.Match[str] | None:
-    """Base64 of some length, and no path, word or repeated letter."""
+    """Return a long base64 text, but no path, word or repeated letter."""
     for found in _BASE64.finditer(text):
         if len(set(found[0])) > 16 and any(c.isdigit() for c in found[0]) and any(c.isupper() for c in found[0]):  # noqa: PLR2004 (a blob has most letters)
             return found
@@ -174,7 +174,7 @@ def _find_encoded(text: str) -> re.Match[str] | None:
 
 
 def _is_emoji(text: str, place: int) -> bool:
-    """One selector after a symbol asks for its coloured form; rows of them are what messages are hidden in."""
+    """Return whether a single variation selector follows a symbol. Rows of selectors can hide messages."""
     around = text[max(0, place - 1) : place + 2]
     return (
         text[place] == "\ufe0f" and place > 0 and unicodedata.category(around[0]) == "So" and around[1:2] != around[2:]

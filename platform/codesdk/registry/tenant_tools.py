@@ -1,4 +1,4 @@
-"""A tenant's own tools on top of the shared ones: it adds, and takes no name that means something already."""
+"""A tenant's own tools, added to the shared ones. They can't use a name that is in use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from codesdk.registry.registry import RESERVED, LoadedTool, ProfileBounds, Regis
 
 
 def tenant_registry(directory: Path, shared: Registry, profiles: ProfileBounds | None = None) -> Registry:
-    """The shared tools and those of one tenant; an empty directory adds none.
+    """Return the shared tools with those of one tenant. An empty directory adds none.
 
     Raises:
-        ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
+        ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or first part that is in use.
     """
     prompts = (*shared.prompts.values(), *read_prompts(directory, taken=shared.prompts))
     own = (
@@ -33,10 +33,10 @@ def tenant_registry(directory: Path, shared: Registry, profiles: ProfileBounds |
 
 
 def check_tenant_tool(loaded: LoadedTool, shared: Registry) -> None:
-    """Let a manifest pass that a tenant may have.
+    """Check that a tenant may have this tool.
 
     Raises:
-        ManifestInvalid: its name, or its name's first part, means something already; or it is a built-in.
+        ManifestInvalid: its name, or the name's first part, is in use; or it is a built-in.
     """
     tool = loaded.tool
     first = tool.name.partition(".")[0]
@@ -45,7 +45,7 @@ def check_tenant_tool(loaded: LoadedTool, shared: Registry) -> None:
         raise loaded.invalid("name", f"`{tool.name}` would shadow `{shadowed}`, a tool of the whole installation.")
     taken = first in RESERVED or first in shared.sources
     if taken or any(other.name.startswith(f"{first}.") for other in shared.tools()):
-        # Policies of the installation name tools by patterns (`workspace.*`), and mean their own.
+        # The installation's policies match tools by patterns (`workspace.*`), and mean its own tools.
         message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
         raise loaded.invalid("name", message)
     if isinstance(tool.runs, Builtin):
@@ -54,10 +54,10 @@ def check_tenant_tool(loaded: LoadedTool, shared: Registry) -> None:
 
 
 def tenant_directories(directory: Path) -> dict[str, Path]:
-    """The tenants that have a directory, by id.
+    """Return the tenants' directories, by tenant id.
 
     Raises:
-        ManifestInvalid: the directory of all of them is not there, or cannot be read.
+        ManifestInvalid: the directory of all tenants does not exist or can't be read.
     """
     try:
         entries = list(directory.iterdir())

@@ -1,4 +1,4 @@
-"""One tool, as the rest of the product sees it."""
+"""A compiled tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codesdk.registry.schemas import CompiledSchema
 
 @dataclass(frozen=True)
 class Tool:
-    """A manifest with its schemas compiled; policy's `ToolFacts`."""
+    """A manifest with compiled schemas. Implements policy's `ToolFacts`."""
 
     name: str
     title: str
@@ -31,30 +31,30 @@ class Tool:
     timeout_s: float
     enabled: bool
     serial: bool
-    """One call at a time in a workspace."""
+    """Run one call at a time in a workspace."""
     profile: str | None
-    """The profile whose bounds are among those of `sandbox`."""
+    """The profile whose bounds are included in `sandbox`."""
     sandbox: SandboxBounds
-    """What each of its calls is held to."""
+    """Bounds on each call."""
     secrets: tuple[str, ...]
-    """Names of those that it needs."""
+    """Names of the secrets that the tool needs."""
     examples: tuple[Example, ...] = field(repr=False)
     wire_name: str
-    """What MCP clients call it."""
+    """The name for MCP clients."""
     behaviour_hash: str = field(repr=False)
-    """`sha256:` of all that decides what a call does: schema, command, class. An approval binds it."""
+    """`sha256:` of schema, command, classification and secrets, which decide what a call does. Approvals bind it."""
     manifest_hash: str = field(repr=False)
     """`sha256:` of the whole manifest."""
     _input: CompiledSchema = field(repr=False, compare=False)
     _output: CompiledSchema | None = field(repr=False, compare=False)
     withheld: str = ""
-    """Why nobody may call it at present, though it is here: its server has changed it. Empty where they may."""
+    """Why the tool can't be called now: its server has changed it. Empty if it can."""
 
     def check_input(self, given: Mapping[str, Any]) -> None:
-        """Let a fitting input pass, of which every word of a command can be made.
+        """Check that an input matches the schema and can be turned into a command line.
 
         Raises:
-            InvalidInput: names the place and what was expected there.
+            InvalidInput: with the position, and what was expected there.
         """
         mismatch = self._input.mismatch(given)
         if mismatch is not None:
@@ -62,10 +62,10 @@ class Tool:
         self.argv(given)
 
     def check_output(self, structured: Mapping[str, Any] | None) -> None:
-        """Let a fitting output pass; a tool without an output schema may give anything.
+        """Check that an output matches the schema. A tool without an output schema may return anything.
 
         Raises:
-            InvalidOutput: names the place and what was expected there.
+            InvalidOutput: with the position, and what was expected there.
         """
         if self._output is None:
             return
@@ -74,10 +74,10 @@ class Tool:
             raise InvalidOutput(self.name, mismatch.pointer, mismatch.expected)
 
     def argv(self, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """The words to run, for a tool with an argv template and an input that was checked.
+        """Return the command line for a validated input; empty if the tool has no argv template.
 
         Raises:
-            InvalidInput: a value cannot be a word, or would become an option.
+            InvalidInput: a value can't be a word, or would become an option.
         """
         if not isinstance(self.runs, Template):
             return ()
@@ -106,7 +106,7 @@ def make_tool(manifest: Manifest, of_profile: SandboxBounds | None = None) -> To
     """Compile a manifest; `of_profile` are the bounds of the profile that it names.
 
     Raises:
-        SchemaRefused: one of its schemas cannot be used.
+        SchemaRefused: one of its schemas can't be used.
         NotCanonical: it has no canonical form.
     """
     serial = manifest.classification is not Classification.READ_ONLY if manifest.serial is None else manifest.serial

@@ -1,1 +1,1 @@
-"""Bundles: loading files, and merging shared, tenant and session layers."""
+"""Loads bundles, and merges the shared, tenant and session layers."""

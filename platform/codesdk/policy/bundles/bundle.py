@@ -1,4 +1,4 @@
-"""A policy bundle: a directory of YAML files, loaded whole or not at all."""
+"""Policy bundles: directories of YAML files, loaded whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ MAX_RULES = 10_000
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a policy author should look at."""
+    """A problem in a bundle, at a position."""
 
     file: str
     line: int
     column: int
     message: str
     fatal: bool = False
-    """The bundle cannot be used; otherwise it works all the same."""
+    """The bundle can't be used. Otherwise the finding is a warning."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """An immutable bundle that decides. Two bundles with the same hash decide the same."""
+    """An immutable bundle. Bundles with the same hash decide the same."""
 
     name: str
     hash: str
-    """`sha256:` over what the rules say; comments and layout do not count."""
+    """`sha256:` over the rules' meaning; comments and layout don't count."""
     rules: tuple[CompiledRule, ...]
     default: Effect | None = None
     enabled: frozenset[str] = frozenset()
     broken: str = ""
-    """Why there are no rules, where the bundle could not be read."""
+    """Why every call is denied, if the bundle could not be read or all its rules have expired."""
     findings: tuple[Finding, ...] = ()
     layers: tuple[str, ...] = ()
-    """Hashes of the bundles that this one was made from, the shared one first; none where it is one by itself."""
+    """Hashes of the bundles that were merged, the shared one first; empty if this is not a merged bundle."""
     closed: frozenset[str] = frozenset()
-    """Layers that stand on a default that denies: their rules alone let nothing through."""
+    """Layers above which the default is deny: their rules can't allow anything on their own."""
     index: RuleIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", RuleIndex(self.rules))
 
     def rule(self, rule_id: str) -> CompiledRule | None:
-        """The rule of that id."""
+        """Return the rule with that id."""
         return next((rule for rule in self.rules if rule.id == rule_id), None)
 
     def on(self, day: date) -> Bundle:
-        """The bundle as it counts on a day (UTC): without the rules that have expired."""
+        """Return the bundle for a day (UTC), without expired rules."""
         if not any(rule.expired(day) for rule in self.rules):
             return self
         rules = tuple(rule for rule in self.rules if not rule.expired(day))
@@ -72,25 +72,25 @@ class Bundle:
 
 
 def unreadable_bundle(reason: str) -> Bundle:
-    """A bundle in place of one that could not be read: it denies every call, with that reason."""
+    """Return a bundle that denies every call with the reason, in place of one that could not be read."""
     return Bundle(name="unreadable", hash=bytes_hash(b""), rules=(), broken=reason)
 
 
 def load_bundle(directory: Path, known_tools: Collection[str]) -> Bundle:
-    """Read all `*.yaml` directly in `directory`; subdirectories (tests) are not read.
+    """Load all `*.yaml` directly in `directory`. Subdirectories, such as tests, are not read.
 
     Args:
         directory: one bundle.
-        known_tools: dotted names from the registry; a rule that names another gets a finding, `enable:` an error.
+        known_tools: dotted names from the registry; an unknown name in a rule is a finding, in `enable:` an error.
 
     Raises:
-        PolicyInvalid: with file, line and column of the first thing that is wrong.
+        PolicyInvalid: with file, line and column of the first error.
     """
     return make_bundle(read_bundle_texts(directory), known_tools, directory)
 
 
 def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: Path) -> Bundle:
-    """The bundle of these texts; `directory` is where messages say that they stand, and names it where no file does.
+    """Compile a bundle from its texts. `directory` appears in messages, and is the bundle's name if no file sets one.
 
     Raises:
         PolicyInvalid: as `load_bundle`.

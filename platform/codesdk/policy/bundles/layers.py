@@ -1,9 +1,9 @@
-"""Bundles on top of each other: what the installation says to everybody, what a tenant adds, what one session adds.
+"""Merges bundle layers: the shared one, a tenant's and a session's.
 
-All matching rules of all layers count and the strictest wins, so a lower layer cannot loosen what a higher one denies
-or asks. A tenant's can allow what the shared bundle's `default` would ask, because a default is what holds where nobody
-spoke; where that default denies, only what a rule above allows or asks gets through. A session's rules only ask or
-deny: whoever opens it is no policy author.
+All matching rules of all layers apply and the strictest effect wins, so a lower layer can't loosen what a higher one asks
+or denies. A tenant's rule can allow what the shared `default` asks, because a default only applies if no rule matches. If
+the shared default denies, only calls that a shared rule allows or asks can run. Session rules can only ask or deny, because
+whoever opens a session need not be a policy author.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TENANT = "tenant"
 SESSION = "session"
 MAX_SESSION_RULES = 200
 MAX_SESSION_CHARACTERS = 64 * 1024
-"""Of a session's rules: they are read again by each process, and a session is no place for a company's policy."""
+"""Length of a session's rules. Each process parses them again, so they must stay small."""
 SESSION_FILE = "session.yaml"
 _LOOSENING = ("auto_ok", "grant")
-"""What of an ask would make it milder than the default that it takes the place of."""
+"""Keys that could make an ask milder than the default that it replaces."""
 
 
 def merge_layers(upper: Bundle, lower: Bundle, layer: str = TENANT) -> Bundle:
-    """One bundle of both; one that could not be read, or an upper one without rules, denies everything."""
+    """Merge two layers. If one is unreadable, or the upper one has no rules, the result denies everything."""
     if upper.broken or not upper.rules:
         return upper
     if lower.broken:
@@ -50,10 +50,10 @@ def merge_layers(upper: Bundle, lower: Bundle, layer: str = TENANT) -> Bundle:
 
 
 def make_tenant_layer(sources: BundleTexts, known_tools: Collection[str], directory: Path) -> Bundle:
-    """A tenant's own bundle.
+    """Compile a tenant's bundle.
 
     Raises:
-        PolicyInvalid: with the place; also where it switches tools on, which is the operator's to do.
+        PolicyInvalid: with the position; also if it enables tools, which only the operator may do.
     """
     bundle = make_bundle(sources, known_tools, directory)
     if bundle.enabled:
@@ -63,7 +63,7 @@ def make_tenant_layer(sources: BundleTexts, known_tools: Collection[str], direct
 
 
 def make_session_layer(text: str, known_tools: Collection[str]) -> Bundle:
-    """The rules that one session is opened with: the text of a policy file.
+    """Compile the rules that a session is opened with, from the text of a policy file.
 
     Raises:
         PolicyInvalid: as `session_layer_from_texts`.
@@ -72,10 +72,10 @@ def make_session_layer(text: str, known_tools: Collection[str]) -> Bundle:
 
 
 def session_layer_from_texts(sources: BundleTexts, known_tools: Collection[str]) -> Bundle:
-    """The same from the files that are kept under its hash: a bundle that says the same may have come first.
+    """Compile session rules from stored texts, which may be those of an equivalent bundle with the same hash.
 
     Raises:
-        PolicyInvalid: with line and column; also where a rule would loosen something.
+        PolicyInvalid: with line and column; also if a rule loosens the policy.
     """
     characters = sum(map(len, sources.values()))
     if characters > MAX_SESSION_CHARACTERS:

@@ -1,4 +1,4 @@
-"""The texts that a bundle is made from: files of a directory, or the same kept elsewhere."""
+"""Reads the texts of a bundle. A bundle is compiled from texts, whether they come from files or from the database."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from codesdk.policy.faults import PolicyInvalid
 
 MAX_FILES = 200
 TESTS = "tests"
-"""Folder of the bundle's tests."""
+"""Folder with a bundle's tests."""
 
 BundleTexts = Mapping[str, str]
-"""Name of a file, `policy.yaml` or `tests/policy.yaml`, and its text."""
+"""Texts by file name: `policy.yaml` or `tests/policy.yaml`."""
 
 
 def read_bundle_texts(directory: Path) -> dict[str, str]:
-    """All `*.yaml` and `*.yml` directly in `directory`; folders are not read.
+    """Read all `*.yaml` and `*.yml` directly in `directory`. Subdirectories are not read.
 
     Raises:
-        PolicyInvalid: there is none, there are too many, or one cannot be read.
+        PolicyInvalid: there are none or too many, or one can't be read.
     """
     if not directory.is_dir():
         raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
@@ -34,21 +34,21 @@ def read_bundle_texts(directory: Path) -> dict[str, str]:
 
 
 def read_test_texts(directory: Path) -> dict[str, str]:
-    """The same of the bundle's folder of tests; nothing where it has none.
+    """Read the files of the bundle's tests; empty if it has none.
 
     Raises:
-        PolicyInvalid: one cannot be read.
+        PolicyInvalid: one can't be read.
     """
     return {f"{TESTS}/{path.name}": _read(path) for path in _list(directory / TESTS)}
 
 
 def rule_texts(sources: BundleTexts) -> dict[str, str]:
-    """The files of rules among them, by name."""
+    """Return the rule files, by name."""
     return {name: text for name, text in sources.items() if "/" not in name}
 
 
 def test_texts(sources: BundleTexts) -> dict[str, str]:
-    """The files of tests among them, by name."""
+    """Return the test files, by name."""
     return {name: text for name, text in sources.items() if name.startswith(f"{TESTS}/")}
 
 

@@ -1,6 +1,6 @@
-"""Whether everything that one matcher fits is fitted by another, as far as that can be seen without a call.
+"""Decides whether one matcher matches everything that another matches, without evaluating calls.
 
-Careful in one direction: "yes" is certain, "no" may only mean that it cannot be seen.
+Conservative: True is certain, False may mean that it can't be determined.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STAR_ONLY = re.compile(r"[^?\[\]]*")
 
 
 def contains(wide: Matcher, narrow: Matcher) -> bool:
-    """Whether `wide` fits all that `narrow` fits."""
+    """Return whether `wide` matches everything that `narrow` matches."""
     names = ("tool", "server", "tenant", "principal", "runtime")
     if not all(_names(getattr(wide, name), getattr(narrow, name)) for name in names):
         return False
@@ -31,7 +31,7 @@ def contains(wide: Matcher, narrow: Matcher) -> bool:
     if wide.when is not None and wide.when != narrow.when:
         return False
     labels = narrow.labels or {}
-    # Also `*` asks for the label to be there.
+    # A pattern `*` also requires the label to exist.
     if not all(name in labels and _names(patterns, labels[name]) for name, patterns in (wide.labels or {}).items()):
         return False
     tests = narrow.args or {}
@@ -41,10 +41,10 @@ def contains(wide: Matcher, narrow: Matcher) -> bool:
 
 
 def implies(narrow: ArgumentTest, wide: ArgumentTest) -> bool:
-    """Whether every value that holds for `narrow` holds for `wide`."""
+    """Return whether every value that passes `narrow` passes `wide`."""
     if narrow == wide:
         return True
-    if narrow.exists is False or wide.exists is False:  # what holds for a missing value holds for no other
+    if narrow.exists is False or wide.exists is False:  # these match a missing value, which passes no other test
         return False
     if (values := allowed_values(narrow)) is not None:
         holds = compile_test(wide)
@@ -61,7 +61,7 @@ def implies(narrow: ArgumentTest, wide: ArgumentTest) -> bool:
 
 
 def allowed_values(test: ArgumentTest) -> list[object] | None:
-    """The only values that can hold; None where the test does not list them."""
+    """Return the only values that can pass; None if the test doesn't list them."""
     if "eq" in test.model_fields_set:
         return [test.eq]
     return list(test.in_) if test.in_ is not None else None
@@ -75,7 +75,7 @@ def _holds(holds: object, value: object) -> bool:
 
 
 def _names(wide: Sequence[str] | None, narrow: Sequence[str] | None) -> bool:
-    """Names and patterns: each narrow one is a wide one, or fits into one that has no other mark than `*`."""
+    """Return whether each narrow name or pattern is a wide one, or matches a wide pattern with no wildcard but `*`."""
     if wide is None:
         return True
     if narrow is None:
@@ -88,7 +88,7 @@ def _fits_into(name: str, pattern: str) -> bool:
 
 
 def _bound_implied(narrow: ArgumentTest, wide: ArgumentTest, name: str) -> bool:
-    """Whether one bound of `wide` follows from the bounds of `narrow`."""
+    """Return whether one bound of `wide` follows from the bounds of `narrow`."""
     limit = getattr(wide, name)
     if name in ("gt", "ge"):
         if narrow.gt is not None and narrow.gt >= limit:
@@ -129,7 +129,7 @@ def _commands(wide: CommandMatcher, narrow: CommandMatcher) -> bool:
 def _pattern(wide: Sequence[PatternToken], narrow: Sequence[PatternToken]) -> bool:
     if list(wide) == list(narrow):
         return True
-    if any(_is_option(token) for token in (*wide, *narrow)):  # an option's place among the arguments is free
+    if any(_is_option(token) for token in (*wide, *narrow)):  # an option may be anywhere among the arguments
         return False
     rest = wide[-1] == REST
     tokens = list(wide[:-1] if rest else wide)

@@ -1,4 +1,4 @@
-"""What an author should look at in a bundle that loads, and in one that does not."""
+"""Lints a bundle, including one that does not load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MATCH_OR_INFO_FIELDS = frozenset(Matcher.model_fields) | {
     "expires",
     "unless",
 }
-"""Fields of a rule that say when it matches, or nothing to the run; what else is written, a laxer rule adds."""
+"""Fields of a rule that decide when it matches, or that don't affect the run. Any other field adds an effect."""
 
 
 def lint(
@@ -35,13 +35,13 @@ def lint(
     tool_schemas: Mapping[str, ToolSchema] | None = None,
     day: date | None = None,
 ) -> tuple[Finding, ...]:
-    """All findings, by place; a bundle that cannot be loaded gives the one that stops it.
+    """Return all findings, sorted by position. A bundle that does not load has only the error that prevents it.
 
     Args:
         directory: one bundle.
         known_tools: dotted names from the registry.
-        tool_schemas: what is known of these tools; without it their classifications and arguments are not compared.
-        day: today, for rules that have expired.
+        tool_schemas: the tools' schemas; without them, classifications and arguments are not checked.
+        day: today, to report expired rules.
     """
     try:
         bundle = load_bundle(directory, known_tools)
@@ -75,7 +75,7 @@ def _rule_findings(rule: CompiledRule) -> Iterator[str]:
 
 
 def _previews_nothing(rule: Rule, tool_schemas: Mapping[str, ToolSchema]) -> Iterator[str]:
-    """`approval.preview` where no call that the rule matches would be tried."""
+    """Report `approval.preview` if no call that the rule matches would get a dry run."""
     if rule.approval is None or not rule.approval.preview:
         return
     named = [tool_schemas.get(name) for name in rule.tool or ()]
@@ -96,9 +96,9 @@ def _verb(rule: CompiledRule) -> str:
 
 
 class _ShadowingRules:
-    """Finds, for a rule, another that decides all that it matches at least as strictly.
+    """Finds a rule that is at least as strict as another and matches everything it matches.
 
-    Rules are filed under the keys of one thing that they name, so that few are compared: a bundle may have 10,000.
+    Rules are indexed by something they name, because comparing all pairs of 10,000 rules would be too slow.
     """
 
     def __init__(self, rules: list[CompiledRule], tool_schemas: Mapping[str, ToolSchema]) -> None:
@@ -116,7 +116,7 @@ class _ShadowingRules:
                 self._by_key.setdefault(key, []).append(rule)
 
     def of(self, rule: CompiledRule) -> CompiledRule | None:
-        """The first such rule. Of two that say the same, the first shadows the second."""
+        """Return the first such rule. Of two equivalent rules, the earlier one shadows the later."""
         if rule.id not in self._order:
             return None
         for other in self._candidates(rule):
@@ -131,7 +131,7 @@ class _ShadowingRules:
     def _candidates(self, rule: CompiledRule) -> Iterable[CompiledRule]:
         yield from self._unindexed
         for keys in _dimensions(rule.rule):
-            for key in keys[:1]:  # what contains the rule has all of its keys, so one is enough to find it by
+            for key in keys[:1]:  # a rule that contains this one has all of its keys, so one key is enough
                 yield from self._by_key.get(key, ())
 
     def _rule_contains(self, wide: CompiledRule, narrow: CompiledRule) -> bool:
@@ -143,7 +143,7 @@ class _ShadowingRules:
         return one.unless is None or (other.unless is not None and contains(other.unless, one.unless))
 
     def _by_tools(self, wide: Rule, narrow: Rule) -> tuple[Rule, Rule]:
-        """Both without their classifications, where the tools that the narrow one names all have one of the wide one's."""
+        """Drop the wide rule's classification if all tools that the narrow one names have it."""
         if wide.classification is None or narrow.tool is None:
             return wide, narrow
         named = [self._shapes.get(name) for name in narrow.tool]
@@ -153,7 +153,7 @@ class _ShadowingRules:
 
 
 def _dimensions(rule: Rule) -> Iterator[list[tuple[str, str]]]:
-    """What a rule names exactly, by kind."""
+    """Yield the exact names in a rule, by kind."""
     for kind, names in (("tool", rule.tool), ("principal", rule.principal), ("tenant", rule.tenant)):
         if names and not any(mark in name for name in names for mark in "*?["):
             yield [(kind, name) for name in names]
@@ -169,7 +169,7 @@ def _dimensions(rule: Rule) -> Iterator[list[tuple[str, str]]]:
 
 
 def _is_redundant(rule: Rule, stricter: Rule) -> bool:
-    """Whether a call that both match is decided, and runs, as if there were only the stricter one."""
+    """Return whether calls that both rules match are decided and run as with the stricter rule alone."""
     if stricter.effect is Effect.DENY:
         return True
     told = rule.model_fields_set - _MATCH_OR_INFO_FIELDS

@@ -1,4 +1,4 @@
-"""What a tool's input schema says of one argument, for lint."""
+"""Looks up arguments in the input schemas of tools, for lint."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ NUMBER = "number"
 
 
 class ToolSchema(Protocol):
-    """What lint knows of a tool; the registry's `Tool` is one."""
+    """What lint needs to know about a tool. The registry's `Tool` implements it."""
 
     @property
     def name(self) -> str:
-        """Dotted name."""
+        """The dotted name."""
         ...
 
     @property
     def classification(self) -> Classification:
-        """From the manifest."""
+        """The classification in the manifest."""
         ...
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema of its input."""
+        """The JSON Schema of the input."""
         ...
 
 
 def types_at(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str] | None:
-    """The JSON types that a value at `path` may have, none where it cannot be there; None where it may be anything."""
+    """Return the JSON types possible at `path`; empty if nothing can be there, None if anything can."""
     node: Any = schema
     for step in path:
         if not isinstance(node, Mapping):
@@ -61,12 +61,12 @@ def types_at(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str] |
 
 
 def argument_names(schemas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names at the top of these schemas."""
+    """Return the top-level property names of these schemas."""
     return sorted({name for schema in schemas for name in schema.get("properties", {})})
 
 
 def json_type(value: object) -> str:
-    """The JSON type of a scalar."""
+    """Return the JSON type of a scalar."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Rules that can never match, and why."""
+"""Finds rules that can never match, with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, Rule
 
 
 def unmatchable_reasons(rule: CompiledRule, tool_schemas: Mapping[str, ToolSchema], day: date | None) -> Iterator[str]:
-    """Why the rule never matches on `day` or later, with these tools; nothing where it may."""
+    """Yield why the rule can't match on `day` or later, given these tools; nothing if it can."""
     written = rule.rule
     if day is not None and rule.expired(day):
         yield f"expired on {written.expires}; it is as if it were not there."
@@ -31,7 +31,7 @@ def unmatchable_reasons(rule: CompiledRule, tool_schemas: Mapping[str, ToolSchem
 
 
 def _matcher_reasons(rule: Rule) -> Iterator[str]:
-    """What contradicts itself, whatever the tools are."""
+    """Yield contradictions in the rule that do not depend on tools."""
     for pointer, test in (rule.args or {}).items():
         why = _test_reason(test)
         if why:
@@ -43,7 +43,7 @@ def _matcher_reasons(rule: Rule) -> Iterator[str]:
 
 
 def _test_reason(test: ArgumentTest) -> str:
-    """Why no value holds; empty where one may."""
+    """Return why no value can pass the test; empty if one can."""
     said = test.model_fields_set - {"exists"}
     numbers, texts = said & {"gt", "ge", "lt", "le"}, said & {"glob", "beneath", "host"}
     values = allowed_values(test)
@@ -87,12 +87,12 @@ def _command_reasons(command: CommandMatcher) -> Iterator[str]:
 def _unless_always_holds(rule: Rule) -> bool:
     if rule.unless is None or not contains(rule.unless, rule):
         return False
-    # An ask or a deny also matches where its arguments cannot be read, and there the exception does not hold.
+    # An ask or a deny also matches if its arguments can't be read, and then `unless` does not apply.
     return rule.effect is Effect.ALLOW or not CompiledMatcher(rule.unless).depends_on_input
 
 
 def _named_tools(rule: Rule, tool_schemas: Mapping[str, ToolSchema]) -> list[ToolSchema] | None:
-    """The tools that a rule names; None where it is about tools that may still come."""
+    """Return the tools that a rule names; None if it may match tools that are added later."""
     if not tool_schemas or (rule.tool is None and rule.server is None):
         return None
     named = CompiledMatcher(rule.model_copy(update={"classification": None, "server": None}))
@@ -107,7 +107,7 @@ def _tool_reasons(rule: CompiledRule, named: list[ToolSchema]) -> Iterator[str]:
     fitting = [shape for shape in named if not whys[shape.name]]
     if not fitting:
         if any("server" in why for why in whys.values()):
-            if written.tool is not None:  # else the server is one that no tool here has, which is said by itself
+            if written.tool is not None:  # otherwise the server is unknown, which is reported separately
                 yield f"never matches: {_tool_list(named)} does not come from {', '.join(written.server or ())}."
             return
         told = ", ".join(f"`{shape.name}` is {shape.classification}" for shape in named[:3])

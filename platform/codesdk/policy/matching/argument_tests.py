@@ -1,4 +1,4 @@
-"""Tests on a call's arguments."""
+"""Compiles tests on a call's arguments."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from codesdk.policy.schema.host_patterns import host_matcher, host_of
 from codesdk.policy.schema.models import ArgumentTest
 
 WORKSPACE = "/workspace"
-"""Where a sandbox has the workspace; an absolute path beneath it is as good as a relative one."""
+"""Path of the workspace in a sandbox. Absolute paths below it are treated like relative ones."""
 MISSING = object()
 
 Predicate = Callable[[Any], bool]
 
 
 def glob_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a text fits one of the patterns; exact names are looked up, not matched."""
+    """Return a function that tells whether a text matches one of the patterns. Exact names are looked up in a set."""
     exact = frozenset(pattern for pattern in patterns if not re.search(r"[*?\[]", pattern))
     others = [re.compile(translate(pattern)) for pattern in patterns if pattern not in exact]
     return lambda text: text in exact or any(pattern.match(text) for pattern in others)
 
 
 def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[str, Any]], str]:
-    """A function that gives empty where all tests hold for an input, else what does not.
+    """Return a function that gives the first test that fails for an input; empty if all pass.
 
-    The function raises Unevaluable where a value has the wrong type for its test.
+    The function raises Unevaluable if a value has the wrong type for its test.
     """
     compiled = [(pointer, pointer_steps(pointer), test.exists, compile_test(test)) for pointer, test in tests.items()]
 
@@ -54,12 +54,12 @@ def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[st
 
 
 def pointer_steps(pointer: str) -> tuple[str, ...]:
-    """The keys and numbers of a JSON pointer."""
+    """Split a JSON pointer into its keys and indexes."""
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
-    """The value at these steps, or `MISSING`."""
+    """Return the value at the path, or `MISSING`."""
     for step in path:
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -71,7 +71,7 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
 
 
 def compile_test(test: ArgumentTest) -> Predicate:
-    """Whether all that a test says holds of a value that is there. It raises Unevaluable where the type is wrong."""
+    """Return a predicate for a value that is present. It raises Unevaluable if the type is wrong."""
     tests: list[Predicate] = []
     if "eq" in test.model_fields_set:
         tests.append(lambda value: _json_equal(value, test.eq))
@@ -95,12 +95,12 @@ def compile_test(test: ArgumentTest) -> Predicate:
     if test.beneath is not None:
         roots = [_workspace_path(root) for root in test.beneath]
         tests.append(lambda value: _is_beneath(_workspace_path(_text(value)), roots))
-    # One test, as nearly always, is called directly: rules are many and calls are waiting.
+    # Most arguments have one test. Call it directly, because this runs for many rules of each call.
     return tests[0] if len(tests) == 1 else lambda value: all(one(value) for one in tests)
 
 
 def _json_equal(value: Any, wanted: Any) -> bool:
-    """JSON equality: `true` is not 1."""
+    """Compare as JSON: `true` is not 1."""
     return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
 
 
@@ -118,7 +118,7 @@ def _text(value: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _workspace_path(path: str) -> str | None:
-    """The path from the workspace, `.` and `..` resolved on paper; None where it leaves the workspace."""
+    """Return the path relative to the workspace, with `.` and `..` resolved lexically; None if outside."""
     if "\0" in path:
         raise Unevaluable("holds a NUL")
     whole = posixpath.normpath(posixpath.join(WORKSPACE, path))
@@ -129,15 +129,15 @@ def _workspace_path(path: str) -> str | None:
 
 
 def normalized_folder(root: str) -> str | None:
-    """A `beneath` as the index knows it; None where nothing can be beneath it."""
+    """Return a `beneath` folder as the index stores it; None if outside the workspace."""
     return _workspace_path(root)
 
 
 def ancestors(value: Any) -> Iterator[str]:
-    """The path itself and every folder above it, `.` last; nothing for a path outside of the workspace.
+    """Yield the path and every folder above it, ending with `.`; nothing for a path outside the workspace.
 
     Raises:
-        Unevaluable: the value is no path.
+        Unevaluable: the value is not a path.
     """
     path = _workspace_path(_text(value))
     while path is not None and path != ".":

@@ -1,4 +1,4 @@
-"""Rules made ready to match: everything that can be known without a call is worked out once, at load."""
+"""Compiles rules when a bundle is loaded, so that matching a call does as little work as possible."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class MatchOutcome(Enum):
 
     NO = "no"
     MAYBE = "maybe"
-    """It depends on something that is only known when the command runs."""
+    """Depends on a value that is only known at run time."""
     YES = "yes"
     PART = "part"
-    """An allow rule that covers some of the line's commands, not all."""
+    """An allow rule that covers some commands of the line, but not all."""
 
 
 class Match(NamedTuple):
-    """One rule's answer."""
+    """The result of matching one rule."""
 
     verdict: MatchOutcome
     why: str = ""
     error: bool = False
     covered: frozenset[int] = frozenset()
-    """Commands of the allow view that an allow rule covers."""
+    """Indexes of the allow view's commands that an allow rule covers."""
 
 
 NO = Match(MatchOutcome.NO)
@@ -49,7 +49,7 @@ YES = Match(MatchOutcome.YES)
 
 
 class PolicyInput:
-    """One call under decision. Its shell views are made when the first rule asks for them, and once."""
+    """The call being decided. Its shell views are parsed once, when first needed."""
 
     def __init__(self, call: CallFacts, tool: ToolFacts, subject: Subject) -> None:
         self.call = call
@@ -58,7 +58,7 @@ class PolicyInput:
 
     @cached_property
     def shell(self) -> ShellViews | None:
-        """The call's command in two views; None where its input has no command."""
+        """The views of the call's command; None if its input has no command."""
         given: Mapping[str, Any] = self.call.input
         line, argv, stdin = given.get("command"), given.get("argv"), given.get("stdin")
         if line is None and argv is None:
@@ -73,7 +73,7 @@ class PolicyInput:
 
 
 class CompiledMatcher:
-    """A `Matcher`, split into what depends on tool and subject and what depends on the input."""
+    """A compiled `Matcher`, split into tests on the tool, the subject and the input."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
@@ -85,7 +85,7 @@ class CompiledMatcher:
         self._condition = Condition(matcher.when) if matcher.when else None
         self.patterns = _patterns(matcher.command) if matcher.command else ()
         self.words = _first_words(self.patterns)
-        """Command words that alone can make the patterns fit; None where any can."""
+        """First words that the patterns can match; None if any word can."""
         self._any_word = tuple(pattern for pattern in self.patterns if pattern.tokens[0].glob is not None)
         self._by_word = {
             word: tuple(pattern for pattern in self.patterns if pattern.tokens[0].fits(word))
@@ -94,7 +94,7 @@ class CompiledMatcher:
         }
 
     def fits_tool(self, name: str, classification: Classification) -> str:
-        """Empty where it does, else why not."""
+        """Return why the tool doesn't match; empty if it does."""
         if self._tool is not None and not self._tool(name):
             return "another tool"
         if self._server is not None and not self._server(name.partition(".")[0]):
@@ -104,14 +104,14 @@ class CompiledMatcher:
         return ""
 
     def fits_subject(self, subject: Subject) -> str:
-        """Empty where it does, else why not."""
+        """Return why the subject doesn't match; empty if it does."""
         for why, test in self._subject:
             if not test(subject):
                 return why
         return ""
 
     def keys(self) -> Iterator[list[tuple[Any, ...]]]:
-        """For the index: by each dimension, the keys of which a call must have one for this to match."""
+        """Yield index keys, one list per dimension. A call that matches has at least one key of each list."""
         if self.words is not None and self.patterns and self._arguments is None and self._condition is None:
             yield [("word", word) for word in self.words]
         for kind, names in (
@@ -121,7 +121,7 @@ class CompiledMatcher:
         ):
             if names:
                 yield [(kind, name) for name in names]
-        # Arguments are tried in their order, so only the first is sure to be asked before another one can err.
+        # Arguments are tested in order. Only the first is always tested, and an error in it must not be skipped.
         for pointer, test in list((self._matcher.args or {}).items())[:1]:
             told = test.model_fields_set
             if told == {"beneath"} and test.beneath:
@@ -133,14 +133,14 @@ class CompiledMatcher:
 
     @property
     def depends_on_input(self) -> bool:
-        """Whether the arguments of a call matter."""
+        """Whether matching depends on the call's arguments."""
         return self._arguments is not None or self._condition is not None or bool(self.patterns)
 
     def fits_input(self, question: PolicyInput, *, strict: bool) -> Match:
-        """Match the arguments. `strict`: everything that runs must fit; otherwise one command that may is enough.
+        """Match the arguments. `strict` requires every command to be covered; otherwise one possible match is enough.
 
         Raises:
-            Unevaluable: a test does not fit the type of its argument.
+            Unevaluable: an argument has the wrong type for its test.
         """
         if self._arguments is not None:
             why = self._arguments(question.call.input)
@@ -156,7 +156,7 @@ class CompiledMatcher:
         return self._covers(shell) if strict else self._may_match(shell)
 
     def _patterns_for(self, *words: str) -> Iterable[Pattern]:
-        """The patterns that a command of one of these names can fit."""
+        """Return the patterns that can match a command with one of these names."""
         if words[0] == words[-1]:
             return self._by_word.get(words[0], self._any_word)
         return [pattern for word in words for pattern in self._by_word.get(word, self._any_word)]
@@ -181,7 +181,7 @@ class CompiledMatcher:
         return Match(MatchOutcome.PART if covered else MatchOutcome.NO, why, covered=frozenset(covered))
 
     def _coverage_refusal(self, command: SimpleCommand) -> str:
-        """Empty where a pattern covers a command of the allow view, else why none does."""
+        """Return why no pattern covers a command of the allow view; empty if one does."""
         name = command.words[0].text
         refusal = f"`{name[:40]}` is another command"
         for pattern in self._patterns_for(name):
@@ -206,7 +206,7 @@ class CompiledMatcher:
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """A rule of an active bundle."""
+    """A compiled rule of a bundle."""
 
     rule: Rule
     file: str
@@ -215,15 +215,15 @@ class CompiledRule:
     matcher: CompiledMatcher = field(repr=False, compare=False)
     unless: CompiledMatcher | None = field(repr=False, compare=False)
     layer: str = ""
-    """Whose rule it is where that is not the shared bundle's: `tenant` or `session`."""
+    """`tenant` or `session`; empty for the shared bundle."""
 
     @property
     def id(self) -> str:
-        """The rule's id, with its layer in front: two layers may use the same one."""
+        """The rule's id with its layer as prefix, because two layers may use the same id."""
         return f"{self.layer}/{self.rule.id}" if self.layer else self.rule.id
 
     def expired(self, day: date) -> bool:
-        """Whether the rule's last day is before `day`."""
+        """Return whether the rule has expired before `day`."""
         return self.rule.expires is not None and self.rule.expires < day
 
     @property
@@ -232,11 +232,11 @@ class CompiledRule:
         return self.rule.effect
 
     def granted(self) -> CompiledRule:
-        """The same rule as an allow: what it asks about was granted, so it covers only what it covers whole."""
+        """Return the rule as an allow, for a grant check: it must cover the call completely."""
         return replace(self, rule=self.rule.model_copy(update={"effect": Effect.ALLOW}))
 
     def match(self, question: PolicyInput) -> Match:
-        """Whether the rule matches a call whose tool it fits. An error matches for ask and deny, and not for allow."""
+        """Match a call whose tool already matches. An error counts as a match for ask and deny, and not for allow."""
         why = self.matcher.fits_subject(question.subject)
         if why:
             return Match(MatchOutcome.NO, why)
@@ -250,7 +250,7 @@ class CompiledRule:
         return self._apply_unless(question, found, self.unless)
 
     def _apply_unless(self, question: PolicyInput, found: Match, unless: CompiledMatcher) -> Match:
-        """An exception must be certain to take an ask or a deny away, and only possible to take an allow away."""
+        """Apply `unless`: an ask or deny needs a certain match to be lifted, an allow only a possible one."""
         tool = question.tool
         if unless.fits_tool(tool.name, tool.classification) or unless.fits_subject(question.subject):
             return found
@@ -266,10 +266,10 @@ class CompiledRule:
 
 
 def compile_rule(rule: Rule, file: str, line: int) -> CompiledRule:
-    """Make one rule ready.
+    """Compile one rule.
 
     Raises:
-        NotCanonical: a number in it is beyond what JSON can say exactly.
+        NotCanonical: a number in it can't be represented exactly in JSON.
     """
     written = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"examples"}, context=UNREDACTED)
     return CompiledRule(
@@ -313,7 +313,7 @@ def _subject_tests(matcher: Matcher) -> list[tuple[str, Callable[[Subject], bool
 
 
 def _literal_names(names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The names, where none of them is a pattern."""
+    """Return the names, or nothing if one of them is a pattern."""
     return () if any(mark in name for name in names or () for mark in "*?[") else names or ()
 
 

@@ -1,4 +1,4 @@
-"""A rule's own examples, checked on the rule alone."""
+"""Checks a rule's own examples against the rule alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codesdk.policy.schema.models import Example
 
 
 def failed_example(rule: CompiledRule) -> tuple[str, int] | None:
-    """The first example that does not hold: `match` or `no_match`, and its number."""
+    """Return the kind (`match` or `no_match`) and index of the first example that fails; None if all pass."""
     for kind, examples, wanted in (
         ("match", rule.rule.examples.match, True),
         ("no_match", rule.rule.examples.no_match, False),
@@ -23,7 +23,7 @@ def failed_example(rule: CompiledRule) -> tuple[str, int] | None:
 
 
 def _matches(rule: CompiledRule, example: Example) -> bool:
-    """Whether the rule by itself matches; a `maybe` counts, because it asks."""
+    """Return whether the rule alone matches. A possible match counts, because it asks."""
     classes = rule.rule.classification
     classification = example.classification or (classes[0] if classes else Classification.WRITE)
     tool = NamedTool(name=example.tool, classification=classification)

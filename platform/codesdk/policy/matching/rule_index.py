@@ -1,9 +1,9 @@
-"""Which rules can match at all: those of the tool, filed under what a call must have for them to match.
+"""Indexes rules by tool and by what a call must have to match, so that few rules are tried for each call.
 
-A rule is filed under one dimension: the command words, roles, principals, tenants, argument values or folders that it
-names. A call brings its own keys, and only rules under one of them, or under none, are tried. A rule is filed under an
-argument only where a call without that key would be told "no" before anything else of the rule could err: an error
-makes an ask or a deny match, and an index must not swallow it.
+Each rule is indexed under one dimension that it names: command words, roles, principals, tenants, argument values or
+folders. For a call, only the rules under one of its keys and the unindexed ones are tried. A rule is indexed under an
+argument only if any call without that key fails that test before another test can raise an error: errors make ask and
+deny rules match, so the index must not skip them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from codesdk.policy.matching.argument_tests import MISSING, ancestors, pointer_s
 from codesdk.policy.matching.compiled_rules import CompiledRule, PolicyInput
 
 _INDEXED_TOOLS = 4096
-"""Tools whose fitting rules are remembered; a bundle meets as many as the registry has."""
+"""Tools whose matching rules are cached."""
 
 Key = tuple[Any, ...]
 
 
 class RuleIndex:
-    """The rules that fit one tool. Filled as tools are met."""
+    """Finds the rules that match a tool. Filled on demand."""
 
     def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
         self._rules = rules
         self._by_tool: dict[tuple[str, Classification], ToolRules] = {}
 
     def rules_for(self, name: str, classification: Classification) -> ToolRules:
-        """What can match a call of that tool."""
+        """Return the rules that match calls of the tool."""
         key = (name, classification)
         found = self._by_tool.get(key)
         if found is None:
@@ -43,7 +43,7 @@ class RuleIndex:
 
 
 class ToolRules:
-    """One tool's rules."""
+    """The rules of one tool."""
 
     def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
         self.all = rules
@@ -51,11 +51,11 @@ class ToolRules:
         self._unindexed: list[int] = []
         self._by_key: dict[Key, list[int]] = {}
         self._pointers: dict[str, tuple[tuple[str, ...], set[str]]] = {}
-        """Arguments that rules are filed under: their steps, and the kinds of test."""
+        """Arguments in the index: path and kinds of test, by pointer."""
         self._build(rules)
 
     def candidates(self, question: PolicyInput) -> Iterator[CompiledRule]:
-        """Rules that may match, each once, in the order of the bundle."""
+        """Yield the rules that may match, each once, in bundle order."""
         found = set(self._unindexed)
         for key in self._input_keys(question):
             found.update(self._by_key.get(key, ()))
@@ -63,7 +63,7 @@ class ToolRules:
 
     def _build(self, rules: tuple[CompiledRule, ...]) -> None:
         choices = [list(rule.matcher.keys()) for rule in rules]
-        # Of a rule's dimensions, the one under which fewest others stand sorts most of them out.
+        # The dimension with the fewest other rules excludes the most calls.
         key_sizes = Counter(key for dimensions in choices for keys in dimensions for key in keys)
         for number, dimensions in enumerate(choices):
             if not dimensions:
@@ -100,5 +100,5 @@ def _argument_keys(pointer: str, value: Any, kinds: set[str]) -> Iterator[Key]:
     try:
         for folder in ancestors(value):
             yield ("folder", pointer, folder)
-    except Unevaluable:  # each of these rules has to meet the error by itself
+    except Unevaluable:  # each of these rules must report the error itself
         yield ("odd", pointer)

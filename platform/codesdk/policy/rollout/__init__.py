@@ -1,1 +1,1 @@
-"""Puts bundles into force: active bundles, versions, pins, shadow evaluation and session rules."""
+"""Decides which bundle version is in force: files, pinned versions, session rules and shadow evaluation."""

@@ -33,7 +33,7 @@ class BundleProvider(Protocol):
     """Finds the bundle in force for a session."""
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The tenant's active bundle, merged with the session's own rules of that hash."""
+        """Return the tenant's active bundle, merged with the session rules of that hash."""
         ...
 
 
@@ -45,7 +45,7 @@ class FixedBundle:
         self._sessions = sessions
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The bundle, merged with the session's own rules."""
+        """Return the bundle, merged with the session's own rules."""
         del tenant
         return with_session_rules(self._bundle, self._sessions, session_rules)
 
@@ -96,10 +96,10 @@ class DirectoryLayer:
         return changed
 
     def sources(self) -> dict[str, str]:
-        """The texts of the bundle, and the current texts of its tests.
+        """Return the bundle's texts, and the current texts of its tests.
 
         Raises:
-            PolicyInvalid: one cannot be read.
+            PolicyInvalid: a file can't be read.
         """
         return {**self._texts, **read_test_texts(self.directory)}
 
@@ -114,7 +114,13 @@ class ActiveBundles:
     def __init__(
         self, shared: Path, known_tools: Collection[str], clock: Clock, *, tenants: Path | None = None
     ) -> None:
-        """`tenants`: directory with one subdirectory, named by the tenant's id, for each tenant with its own rules.
+        """Load all bundles.
+
+        Args:
+            shared: directory of the shared bundle.
+            known_tools: dotted names of the shared tools.
+            clock: gives the day on which rules expire.
+            tenants: directory with one subdirectory for each tenant with its own rules, named by the tenant's id.
 
         Raises:
             PolicyInvalid: a bundle is invalid, or `tenants` does not exist.
@@ -131,10 +137,10 @@ class ActiveBundles:
         self._pinned: dict[PinKey, Bundle] = {}
         self._pins: dict[PinKey, str] = {}
         self._recorded: dict[str, str] = {}
-        """By layer, the hash of its files in the change record."""
+        """Hash of each layer's files in the change record, by layer."""
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
         self._refresh_lock = threading.Lock()
-        """One refresh at a time: the poller's, or that of a request that changed a pin."""
+        """Serializes refreshes by the poller and by requests that change a pin."""
         for name in self._tenant_names():
             self.tenants[name] = DirectoryLayer(self._directory(name), known_tools, tenant=True)
         self._watch = FilePoller("the policy's files", self._refresh_and_notify, thread="codesdk-policy")
@@ -145,7 +151,7 @@ class ActiveBundles:
         self._on_refresh = listener
 
     def hashes(self) -> dict[str, str]:
-        """Active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
+        """Return the active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
         own = {
             name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, DirectoryLayer)
         }
@@ -157,7 +163,7 @@ class ActiveBundles:
         self._sessions = layers
 
     def follow(self, versions: VersionService) -> None:
-        """From now on use pinned versions in place of files, and record the versions of files.
+        """Use pinned versions in place of files from now on, and record the versions of files.
 
         Raises:
             PolicyInvalid, VersionUnknown: a pinned version cannot be used.
@@ -171,17 +177,17 @@ class ActiveBundles:
         self._record_files(versions)
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """The active bundle today. A tenant or session with unreadable rules is denied everything."""
-        # Read each layer once: a concurrent refresh must not end up under the other's cache key.
+        """Return the active bundle today. If a tenant's or session's rules are unreadable, it denies everything."""
+        # Read each layer once: a concurrent refresh must not store one layer under the other's cache key.
         own = self._tenant_bundle(tenant)
         return self._combine(self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
 
     def tries(self, tenant: str) -> bool:
-        """Whether the tenant has a shadow candidate."""
+        """Return whether there is a shadow candidate for the tenant."""
         return PinKey(SHARED, SHADOW) in self._pinned or PinKey(tenant, SHADOW) in self._pinned
 
     def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
-        """The tenant's own candidate, else the shared one."""
+        """Return the tenant's own candidate, else the shared one; None if there is neither."""
         for layer in (tenant, SHARED):
             tried = self._pinned.get(PinKey(layer, SHADOW))
             if tried is not None:
@@ -190,7 +196,7 @@ class ActiveBundles:
         return None
 
     def with_layer(self, layer: str, bundle: Bundle, tenant: TenantId, session_rules: str | None) -> Bundle:
-        """The tenant's bundle with one layer replaced by `bundle`."""
+        """Return the tenant's bundle with one layer replaced by `bundle`."""
         if layer != SHARED:
             return self._combine_readable(
                 self._pinned.get(PinKey(SHARED, ACTIVE)) or self.shared.bundle, bundle, session_rules
@@ -198,11 +204,11 @@ class ActiveBundles:
         return self._combine(bundle, self._tenant_bundle(tenant), session_rules)
 
     def pinned(self, layer: str) -> str | None:
-        """Hash of the layer's pinned version."""
+        """Return the hash of the layer's pinned version; None if none is pinned."""
         return self._pins.get(PinKey(layer, ACTIVE))
 
     def files_hash(self, layer: str) -> str | None:
-        """Hash of the layer's files, active or not."""
+        """Return the hash of the layer's files, in force or not; None if they can't be used."""
         found = self.shared if layer == SHARED else self.tenants.get(layer)
         return found.bundle.hash if isinstance(found, DirectoryLayer) else None
 
@@ -231,7 +237,7 @@ class ActiveBundles:
         return made
 
     def problems(self) -> dict[str, PolicyInvalid]:
-        """Problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
+        """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
         if self._tenants_problem is not None:
             found["tenants"] = self._tenants_problem
@@ -339,7 +345,7 @@ class ActiveBundles:
         self._on_refresh()
 
     def _tenant_names(self) -> set[str]:
-        """Tenants with a directory.
+        """Return the tenants with a directory.
 
         Raises:
             PolicyInvalid: the directory of all tenants is missing or unreadable.
@@ -358,7 +364,7 @@ class ActiveBundles:
 
 
 def _fingerprint(directory: Path) -> Fingerprint:
-    """Cheap check: changes if a file is written, added, removed or renamed."""
+    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
     found = []
     try:
         paths = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []

@@ -1,4 +1,4 @@
-"""Rules that a session was opened with: validated, stored by hash, and loaded again after a restart."""
+"""Session rules: validated, stored by hash, and loaded again after a restart."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class SessionBundleProvider(Protocol):
     """Finds session rules by hash."""
 
     def of(self, bundle_hash: str) -> Bundle:
-        """The layer; one that denies everything if its text is gone."""
+        """Return the session layer. It denies everything if its text is gone."""
         ...
 
 
 class SessionRules:
-    """Session rules of one database. Safe to use from any thread."""
+    """The session rules in one database. Safe to use from any thread."""
 
     def __init__(self, database: Database, known_tools: Collection[str]) -> None:
         self._database = database
@@ -42,12 +42,12 @@ class SessionRules:
         return make_session_layer(text, self._known_tools)
 
     def keep(self, unit: Unit, bundle: Bundle, text: str) -> str:
-        """Store the text while opening a session; returns its hash."""
+        """Store the text while opening a session. Return its hash."""
         store.save_text(unit.connection, bundle.hash, {SESSION_FILE: text})
         return bundle.hash
 
     def of(self, bundle_hash: str) -> Bundle:
-        """The layer; one that denies everything if its text is gone or no longer valid.
+        """Return the session layer. It denies everything if its text is gone or no longer valid.
 
         Raises:
             StorageUnavailable: the database does not answer.
@@ -67,5 +67,5 @@ class SessionRules:
             return unreadable_bundle("The rules that this session was opened with are gone, so nothing is allowed.")
         try:
             return session_layer_from_texts(rule_texts(sources), self._known_tools)
-        except PolicyInvalid as error:  # for example, written under another version
+        except PolicyInvalid as error:  # for example, stored by another version of CodeSDK
             return unreadable_bundle(f"The session's own rules cannot be read, so nothing is allowed: {error}")

@@ -24,11 +24,11 @@ from codesdk.policy.rollout.version_models import ShadowDifference
 _log = logging.getLogger(__name__)
 
 MAX_QUEUED = 1000
-"""Queued calls at most."""
+"""Maximum number of queued calls."""
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
-"""Estimated bytes of queued inputs: an input may have 4 MiB, but most are below 1 KiB."""
+"""Maximum estimated size of queued inputs. An input may have 4 MiB, but most are below 1 KiB."""
 MAX_MEASURED_VALUES = 10_000
-"""Values of an input that are measured; an input with more counts as `MAX_QUEUED_BYTES`."""
+"""Values of an input that are counted; a larger input counts as `MAX_QUEUED_BYTES`."""
 FLUSH_S = 1.0
 """Seconds between writes of the counts."""
 
@@ -47,11 +47,11 @@ class CandidateProvider(Protocol):
     """Finds the candidate for a tenant."""
 
     def tries(self, tenant: str) -> bool:
-        """Whether the tenant has a candidate; answers from memory."""
+        """Return whether the tenant has a candidate. Does not access the database."""
         ...
 
     def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
-        """The candidate for a session's calls, if there is one."""
+        """Return the candidate for a session's calls, if there is one."""
         ...
 
 
@@ -61,7 +61,7 @@ class _ObservedCall(NamedTuple):
     subject: Subject
     before: Effect
     size: int
-    """Estimated bytes."""
+    """Estimated size in bytes."""
 
 
 class ShadowEvaluator:
@@ -70,7 +70,7 @@ class ShadowEvaluator:
     def __init__(
         self, candidates: CandidateProvider, write: Callable[[Iterable[tuple[str, str, ShadowDifference]]], None]
     ) -> None:
-        """`write` adds counts to the stored ones: layer, hash, count."""
+        """`write` adds counts to the stored ones; each item has layer, hash and count."""
         self._candidates = candidates
         self._write = write
         self._queue: deque[_ObservedCall] = deque()
@@ -83,7 +83,7 @@ class ShadowEvaluator:
         self._skipped: Counter[str] = Counter()
 
     def skipped(self, tenant: str | None = None) -> int:
-        """Calls skipped by this process because the queue was full, in total or for one tenant."""
+        """Return how many calls this process skipped because its queue was full, in total or for one tenant."""
         with self._lock:
             return self._skipped.total() if tenant is None else self._skipped[tenant]
 
@@ -120,7 +120,7 @@ class ShadowEvaluator:
                 self._bytes -= seen.size
             try:
                 found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
-            except Fault as fault:  # the session's rules cannot be read now
+            except Fault as fault:  # the session's rules can't be read now
                 _log.warning("a call was not shown to the shadow policy: %s", fault)
                 with self._lock:
                     self._skipped[seen.subject.tenant_id] += 1
@@ -153,12 +153,12 @@ class ShadowEvaluator:
                 self.process_queue()
             except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
                 _log.exception("trying a shadow policy failed")
-            self._closing.wait(FLUSH_S)  # so that many calls share one write
+            self._closing.wait(FLUSH_S)  # combines many calls into one write
         self.process_queue()
 
 
 def estimate_size(value: Any) -> int:
-    """Estimated bytes of a call's input: its characters, and 8 for each value."""
+    """Estimate the size of a call's input in bytes: its characters, and 8 for each value."""
     size = seen = 0
     pending = [value]
     while pending:

@@ -34,20 +34,20 @@ def save_text(connection: Connection, bundle_hash: str, sources: BundleTexts) ->
 
 
 def replace_text(connection: Connection, bundle_hash: str, sources: BundleTexts) -> None:
-    """Replace the texts of a bundle by equivalent ones that include the passed tests."""
+    """Replace a bundle's texts by equivalent ones that include the tests it passed."""
     connection.execute(
         update(policy_texts).where(policy_texts.c.hash == bundle_hash).values(sources=json.dumps(dict(sources)))
     )
 
 
 def text_of(connection: Connection, bundle_hash: str) -> dict[str, str] | None:
-    """The texts of a bundle; None if there are none."""
+    """Return the texts of a bundle; None if there are none."""
     found = connection.execute(select(policy_texts.c.sources).where(policy_texts.c.hash == bundle_hash)).scalar()
     return dict(json.loads(found)) if found is not None else None
 
 
 def pins(connection: Connection) -> dict[PinKey, str]:
-    """Pinned hashes, by layer and role."""
+    """Return the pinned hashes, by layer and role."""
     return {PinKey(row.layer, row.role): row.hash for row in connection.execute(select(policy_pins))}
 
 
@@ -69,7 +69,7 @@ def save_version(connection: Connection, layer: str, bundle_hash: str, name: str
 
 
 def versions_by_prefix(connection: Connection, layer: str, beginning: str) -> list[str]:
-    """Hashes of the layer's versions with this prefix, with or without `sha256:`; at most three."""
+    """Return at most three hashes of the layer's versions with this prefix, with or without `sha256:`."""
     whole = f"sha256:{beginning.removeprefix('sha256:')}"
     sought = select(policy_versions.c.hash).where(
         policy_versions.c.layer == layer, policy_versions.c.hash.startswith(whole, autoescape=True)
@@ -78,7 +78,7 @@ def versions_by_prefix(connection: Connection, layer: str, beginning: str) -> li
 
 
 def versions(connection: Connection, layer: str, limit: int) -> list[Version]:
-    """The layer's versions, newest first."""
+    """Return the layer's versions, newest first."""
     query = (
         select(policy_versions)
         .where(policy_versions.c.layer == layer)
@@ -98,7 +98,7 @@ def add_change(connection: Connection, id_: str, layer: str, change: VersionChan
 
 
 def changes(connection: Connection, layer: str, limit: int) -> list[VersionChange]:
-    """The layer's change record, newest first."""
+    """Return the layer's change record, newest first."""
     return _changes(connection, layer, limit)
 
 
@@ -123,7 +123,7 @@ def _changes(connection: Connection, layer: str, limit: int, *which: ColumnEleme
 
 
 def last_change(connection: Connection, layer: str, *actions: VersionAction) -> VersionChange | None:
-    """The layer's newest entry of these kinds."""
+    """Return the layer's newest entry of these kinds."""
     told = policy_changes.c.action.in_([action.value for action in actions])
     return next(iter(_changes(connection, layer, 1, told)), None)
 
@@ -131,7 +131,7 @@ def last_change(connection: Connection, layer: str, *actions: VersionAction) -> 
 def last_switch_to(
     connection: Connection, layer: str, bundle_hash: str, *actions: VersionAction
 ) -> VersionChange | None:
-    """The newest entry of these kinds that made this version replace another, or none."""
+    """Return the newest entry of these kinds that replaced another version by this one; None if there is none."""
     told = policy_changes.c.action.in_([action.value for action in actions])
     other = policy_changes.c.before.is_distinct_from(policy_changes.c.hash)
     same = policy_changes.c.hash == bundle_hash
@@ -146,7 +146,7 @@ class RollbackTarget(NamedTuple):
 
 
 def rollback_target(connection: Connection, layer: str) -> RollbackTarget | None:
-    """The version to roll back to; None if there is none."""
+    """Return the active version and the one to roll back to; None if there is none."""
     now = active_hash(connection, layer)
     # Promoting the active version again changes nothing, so it does not count.
     entry = (
@@ -158,13 +158,13 @@ def rollback_target(connection: Connection, layer: str) -> RollbackTarget | None
 
 
 def active_hash(connection: Connection, layer: str) -> str | None:
-    """Hash of the layer's active version, by the change record."""
+    """Return the hash of the layer's active version, from the change record."""
     last = last_change(connection, layer, *_ACTIVATING)
     return last.hash if last else None
 
 
 def layers(connection: Connection) -> list[str]:
-    """Every layer in the change record."""
+    """Return every layer in the change record."""
     return [row.layer for row in connection.execute(select(policy_changes.c.layer).distinct())]
 
 
@@ -186,7 +186,7 @@ def add_difference(connection: Connection, layer: str, bundle_hash: str, seen: S
 
 
 def differences(connection: Connection, layer: str, bundle_hash: str) -> list[ShadowDifference]:
-    """Counts of a candidate, most frequent first."""
+    """Return the counts of a candidate, most frequent first."""
     table = policy_shadow_counts
     query = select(table).where(table.c.layer == layer, table.c.hash == bundle_hash).order_by(table.c.count.desc())
     return [_difference(row) for row in connection.execute(query)]

@@ -1,4 +1,4 @@
-"""What is kept of policy over time: versions of bundles, what put which into force, and a candidate's differences."""
+"""Models of bundle versions, the change record and shadow differences."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 SHARED = "shared"
-"""The layer of everybody; any other layer goes by its tenant's id."""
+"""The shared layer. Other layers are named by their tenant's id."""
 
 
 class VersionAction(StrEnum):
     """How a version came into force."""
 
     FILES = "files"
-    """The files in the policy directory said so."""
+    """Files in the policy directory changed."""
     PROMOTE = "promote"
     ROLLBACK = "rollback"
     UNPIN = "unpin"
-    """The files are in force again."""
+    """The pin was removed; the files are in force again."""
     SHADOW = "shadow"
-    """It is only tried beside what is in force."""
+    """Shadow evaluation started; the version is not in force."""
     SHADOW_END = "shadow-end"
 
 
 class Version(FrozenModel):
-    """One bundle of a layer, by what its rules say."""
+    """A version of a layer's bundle, identified by the hash of its rules."""
 
     hash: str
     name: str
     made_at: float
     """Seconds since the epoch."""
     made_by: str | None = None
-    """The principal that brought it; None where it came from files."""
+    """The principal that added it; None if it came from files."""
     active: bool = False
-    """It is in force."""
+    """The version is in force."""
     shadow: bool = False
-    """It is tried beside what is in force."""
+    """The version is the shadow candidate."""
 
 
 class VersionChange(FrozenModel):
-    """One entry of a layer's record, newest first: never changed, never removed."""
+    """An entry of a layer's change record. Entries are never changed or removed."""
 
     action: VersionAction
     hash: str | None
     before: str | None
-    """What was in force until then; None for nothing."""
+    """Hash of the version in force before; None if there was none."""
     by: str | None
     at: float
     """Seconds since the epoch."""
@@ -55,13 +55,13 @@ class VersionChange(FrozenModel):
 
 
 class ShadowDifference(FrozenModel):
-    """Live calls that a candidate decides in another way, or in the same."""
+    """Count of live calls with one pair of live and candidate decisions."""
 
     before: Effect
     after: Effect | None
-    """None: the candidate failed."""
+    """The candidate's effect; None if it failed."""
     rule: str
-    """The first rule by which the candidate decides; empty for its default."""
+    """The first rule that decides under the candidate; empty for its default."""
     count: int
     last_call: str
     last_at: float
@@ -69,7 +69,7 @@ class ShadowDifference(FrozenModel):
 
 
 class VersionUnknown(Fault):
-    """The layer has no version of that hash."""
+    """The layer has no version with that hash."""
 
     code = "VERSION_UNKNOWN"
     status = 404
@@ -77,7 +77,7 @@ class VersionUnknown(Fault):
 
 
 class NoPreviousVersion(Fault):
-    """There is no earlier version to go back to."""
+    """There is no earlier version to roll back to."""
 
     code = "NOTHING_BEFORE"
     status = 409
@@ -85,7 +85,7 @@ class NoPreviousVersion(Fault):
 
 
 class VersionConflict(Fault):
-    """Somebody else changed what is in force at the same time."""
+    """Another version came into force at the same time."""
 
     code = "VERSIONS_MOVED"
     status = 409
@@ -93,7 +93,7 @@ class VersionConflict(Fault):
 
 
 class TestsFailed(Fault):
-    """A bundle that has no tests, or does not pass them, is not put into force."""
+    """The bundle has no tests or fails one, so it can't be promoted."""
 
     __test__ = False
     code = "POLICY_TESTS_FAILED"

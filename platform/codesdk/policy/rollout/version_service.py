@@ -1,7 +1,7 @@
-"""Versions of bundles: kept by content hash, promoted, taken back, tried as shadows. Every step is an entry of a record.
+"""Versions of bundles: stored by content hash, promoted, rolled back, and evaluated as shadows. Each step is recorded.
 
-The files of the policy directories are what is in force unless a version is pinned (docs/adr): promotion pins one, and
-a version that does not load or does not pass its own tests is never pinned.
+The files of the policy directories are in force unless a version is pinned (docs/adr). Promotion pins a version. A version
+that does not load, or fails its own tests, is never pinned.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from codesdk.storage.writer import Unit, Writer
 _log = logging.getLogger(__name__)
 
 MAX_FAILURES_SHOWN = 20
-"""Failing tests that a refusal names."""
+"""Number of failing tests that an error lists."""
 SHORT_HASH = re.compile(r"(?:sha256:)?[0-9a-f]{8,64}")
-"""A version's hash, or as much of its beginning as tells it from others: eight digits at least."""
+"""A version's hash or a unique prefix of it, at least eight digits long."""
 MESSAGE_PATH = Path("version")
-"""Where messages say that the files of a kept version stand."""
+"""Path that messages show for files of a stored version."""
 
 
 _ACTS = {
@@ -53,11 +53,11 @@ _ACTS = {
     VersionAction.SHADOW: AuditAction.POLICY_SHADOW,
     VersionAction.SHADOW_END: AuditAction.POLICY_SHADOW_ENDED,
 }
-"""What a person did, for the audit; what files say is kept there by whoever finds it."""
+"""Audit actions of changes by principals. `bootstrap/policy_audit.py` records changes of files."""
 
 
 def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str]) -> Bundle:
-    """The bundle of these texts, as the layer may have it.
+    """Compile the bundle of these texts, with the restrictions of the layer.
 
     Raises:
         PolicyInvalid: with file, line and column.
@@ -67,10 +67,10 @@ def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str]) 
 
 
 def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], *, needed: bool = True) -> int:
-    """Run the tests that came with a bundle; returns how many passed. `needed`: a bundle without any is refused.
+    """Run a bundle's own tests. Return how many passed. `needed` refuses a bundle without tests.
 
     Raises:
-        TestsFailed: there is none, or some fail; names the first. PolicyInvalid: a file of tests.
+        TestsFailed: there are none, or some fail; names the first. PolicyInvalid: a test file is invalid.
     """
     expectations = parse_expectations(sources, MESSAGE_PATH)
     if not expectations and needed:
@@ -88,12 +88,12 @@ def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFa
 
 
 class VersionService:
-    """Of one database. Safe to use from any thread."""
+    """The bundle versions in one database. Safe to use from any thread."""
 
     def __init__(
         self, database: Database, writer: Writer, ids: Ids, known_tools: Collection[str], clock: Clock
     ) -> None:
-        """`known_tools`: dotted names of the shared tools, as they are when they are asked for."""
+        """`known_tools`: a live view of the dotted names of the shared tools."""
         self._database = database
         self._writer = writer
         self._ids = ids
@@ -101,7 +101,7 @@ class VersionService:
         self._known_tools = known_tools
 
     def pins(self) -> dict[PinKey, str]:
-        """What is pinned now.
+        """Return the pinned versions.
 
         Raises:
             StorageUnavailable: the database does not answer.
@@ -110,15 +110,15 @@ class VersionService:
             return store.pins(connection)
 
     def bundle(self, layer: str, bundle_hash: str) -> Bundle:
-        """A kept version, ready to decide.
+        """Compile a stored version.
 
         Raises:
-            VersionUnknown: its text is not there. PolicyInvalid: it cannot be used with the tools of today.
+            VersionUnknown: its text is missing. PolicyInvalid: it can't be used with the current tools.
         """
         return build_layer(layer, self._texts(bundle_hash), self._known_tools)
 
     def listing(self, layer: str, limit: int = 100) -> list[Version]:
-        """The layer's versions, newest first, and which of them is in force or tried."""
+        """Return the layer's versions, newest first, with the active one and the shadow candidate marked."""
         with self._database.read() as connection:
             found = store.versions(connection, layer, limit)
             active = store.active_hash(connection, layer)
@@ -126,12 +126,12 @@ class VersionService:
         return [one.model_copy(update={"active": one.hash == active, "shadow": one.hash == shadow}) for one in found]
 
     def history(self, layer: str, limit: int = 100) -> list[VersionChange]:
-        """What came into force when, newest first."""
+        """Return the layer's change record, newest first."""
         with self._database.read() as connection:
             return store.changes(connection, layer, limit)
 
     def record_files(self, layer: str, bundle: Bundle, sources: BundleTexts) -> None:
-        """Remember what the files of a layer say, where that is new; in force or not. Processes may all say it."""
+        """Record the layer's files if they are new, in force or not. Several processes may record the same files."""
 
         def work(unit: Unit) -> None:
             last = store.last_change(unit.connection, layer, VersionAction.FILES, VersionAction.UNPIN)
@@ -144,7 +144,7 @@ class VersionService:
         self._writer.run(work)
 
     def record_removal(self, layer: str) -> None:
-        """Remember that a layer has no files any more."""
+        """Record that a layer no longer has files."""
 
         def work(unit: Unit) -> None:
             last = store.last_change(unit.connection, layer, VersionAction.FILES, VersionAction.UNPIN)
@@ -157,11 +157,11 @@ class VersionService:
     def promote(
         self, layer: str, wanted: BundleTexts | str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = ""
     ) -> tuple[Version, tuple[Finding, ...]]:
-        """Put a bundle, or a version by its hash, into force in place of the files; gives what lint would warn of.
+        """Put a bundle, or a version by its hash, into force in place of the files. Return it with its lint findings.
 
         Raises:
-            PolicyInvalid: it cannot be used. TestsFailed: it does not pass its own tests, or has none.
-            VersionUnknown: there is none of that hash.
+            PolicyInvalid: it can't be used. TestsFailed: it fails its own tests, or has none.
+            VersionUnknown: there is no version with that hash.
         """
         sources, bundle = self._resolve(layer, wanted)
         check_tests(sources, bundle, tools)
@@ -177,13 +177,13 @@ class VersionService:
         return self._find(layer, bundle.hash), bundle.findings
 
     def roll_back(self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "") -> Version:
-        """Put into force what was before the version in force now. It was in force, so it may have no tests.
+        """Put the previous version into force. It was in force before, so it needs no tests.
 
         Raises:
-            NothingBefore: nothing was. PolicyInvalid: that cannot be used with the tools of today. TestsFailed: it does
-            not pass its own tests with them. VersionsMoved: another version came into force meanwhile.
+            NoPreviousVersion: there is none. PolicyInvalid: it can't be used with the current tools. TestsFailed: it fails its
+            own tests with them. VersionConflict: another version came into force meanwhile.
         """
-        # Tests may take a second, and a unit of the writer is no place for that.
+        # Tests may take a second, too long for a unit of work.
         with self._database.read() as connection:
             moved = store.rollback_target(connection, layer)
         if moved is None:
@@ -204,7 +204,7 @@ class VersionService:
         return self._find(layer, back)
 
     def unpin(self, layer: str, files: str | None, by: PrincipalId, comment: str = "") -> None:
-        """Let the files be in force again; `files`: the hash of what they say, none where the layer has none."""
+        """Use the files again. `files` is their hash, or None if the layer has none."""
 
         def work(unit: Unit) -> None:
             self._add_change(unit, layer, VersionAction.UNPIN, files, by, comment)
@@ -214,18 +214,18 @@ class VersionService:
         _log.warning("policy of %s is what its files say again, by %s", layer, by)
 
     def candidate(self, layer: str, wanted: BundleTexts | str) -> Bundle:
-        """A bundle that is only asked about, by its texts or by its hash.
+        """Compile a bundle for evaluation only, from its texts or its hash.
 
         Raises:
-            PolicyInvalid: it cannot be used. VersionUnknown: there is none of that hash.
+            PolicyInvalid: it can't be used. VersionUnknown: there is no version with that hash.
         """
         return self._resolve(layer, wanted)[1]
 
     def shadow(self, layer: str, wanted: BundleTexts | str, by: PrincipalId) -> Version:
-        """Try a bundle beside what is in force; it decides nothing.
+        """Start shadow evaluation of a bundle. Its decisions are never enforced.
 
         Raises:
-            PolicyInvalid: it cannot be used. VersionUnknown: there is none of that hash.
+            PolicyInvalid: it can't be used. VersionUnknown: there is no version with that hash.
         """
         sources, bundle = self._resolve(layer, wanted)
 
@@ -238,7 +238,7 @@ class VersionService:
         return self._find(layer, bundle.hash)
 
     def end_shadow(self, layer: str, by: PrincipalId) -> None:
-        """Try nothing any more; what was counted stays."""
+        """End shadow evaluation. The counts are kept."""
 
         def work(unit: Unit) -> None:
             found = store.pins(unit.connection).get(PinKey(layer, store.SHADOW))
@@ -249,7 +249,7 @@ class VersionService:
         self._writer.run(work)
 
     def add_differences(self, seen: Iterable[tuple[str, str, ShadowDifference]]) -> None:
-        """Add to what candidates did: layer, hash and count."""
+        """Add to the counts of candidates; each item has layer, hash and count."""
         given = list(seen)
 
         def work(unit: Unit) -> None:
@@ -259,17 +259,17 @@ class VersionService:
         self._writer.run(work)
 
     def differences(self, layer: str, bundle_hash: str) -> list[ShadowDifference]:
-        """What a candidate did so far, most frequent first."""
+        """Return the counts of a candidate, most frequent first."""
         with self._database.read() as connection:
             return store.differences(connection, layer, bundle_hash)
 
-    # -- inside a unit, or behind one ----------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _resolve(self, layer: str, wanted: BundleTexts | str) -> tuple[BundleTexts, Bundle]:
         if isinstance(wanted, str):
             with self._database.read() as connection:
                 found = store.versions_by_prefix(connection, layer, wanted) if SHORT_HASH.fullmatch(wanted) else []
-            if not found:  # another layer's text is not to be found by its hash
+            if not found:  # a version of another layer must not be found by its hash
                 raise VersionUnknown(f"There is no version {wanted}.")
             if len(found) > 1:
                 raise VersionUnknown(f"Several versions begin with {wanted}: {', '.join(found)}.")
@@ -312,7 +312,7 @@ class VersionService:
 
 
 class RecordedBundles:
-    """What the running installation decides by, from its record: for commands that judge its calls again."""
+    """The bundles that the installation's database has in force, for commands that evaluate its calls again."""
 
     def __init__(self, database: Database, known_tools: Collection[str]) -> None:
         self._known_tools = known_tools
@@ -327,11 +327,11 @@ class RecordedBundles:
 
     @property
     def shared(self) -> Bundle | None:
-        """The shared bundle; None where the installation has not run since it keeps this record."""
+        """The shared bundle; None if the installation has not run since versions are recorded."""
         return self._layers.get(SHARED)
 
     def with_shared(self, shared: Bundle) -> Callable[[TenantId, str | None], Bundle]:
-        """Who has which bundle where `shared` is the shared one: with the tenants' and sessions' own rules on top."""
+        """Return a function that merges `shared` with the tenant's and the session's own rules."""
 
         def of(tenant: TenantId, session_rules: str | None = None) -> Bundle:
             own = self._layers.get(tenant)

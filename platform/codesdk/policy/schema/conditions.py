@@ -1,8 +1,8 @@
-"""Conditions in CEL, for what the structural matchers cannot say: `when: 'args.amount > 100'`.
+"""Conditions in CEL, for what the other matchers can't express: `when: 'args.amount > 100'`.
 
-The language is type-checked when the bundle is loaded, has no loops of its own, and its evaluator counts iterations
-(docs/adr/0010). What an expression may name is listed in `_variables`, each under its full dotted name, so that a
-typing error (`principal.role`) is found at load and not at the first call.
+CEL is type-checked when the bundle is loaded, has no unbounded loops, and its evaluator counts iterations
+(docs/adr/0010). `_variables` lists what an expression can use, each under its full dotted name, so that a typo
+(`principal.role`) fails at load and not at the first call.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.faults import Unevaluable
 
 MAX_CHARACTERS = 2000
-"""Of one expression: enough for a page of conditions, too little to be a program."""
+"""Length of one expression. Enough for a page of conditions, too short for a program."""
 
 
 class ConditionInvalid(ValueError):
-    """The expression cannot be used; says where in it."""
+    """An expression can't be used. The message has the position."""
 
 
 def check_condition(text: str) -> str:
-    """The text itself, where it is a condition.
+    """Return the text unchanged if it is a valid condition.
 
     Raises:
-        ConditionInvalid: it does not parse, names something unknown, or does not give true or false.
+        ConditionInvalid: it does not parse, uses an unknown name, or is not boolean.
     """
     _compile(text)
     return text
 
 
 def constant_value(text: str) -> bool | None:
-    """What a condition gives whatever the call is; None where that depends on the call."""
+    """Return the value of a condition that is the same for all calls; None if it depends on the call."""
     value = _compile(text).eval(data={})
     return value.value() is True if value.type() == cel.Type.BOOL else None
 
 
 class Condition:
-    """One compiled expression."""
+    """A compiled condition."""
 
     def __init__(self, text: str) -> None:
         self._expression = _compile(text)
 
     def holds(self, call: CallFacts, tool: ToolFacts, subject: Subject) -> bool:
-        """Whether it is true of a call.
+        """Evaluate the condition for a call.
 
         Raises:
-            Unevaluable: a key is missing, a type does not fit, or it takes too many steps.
+            Unevaluable: a key is missing, a type is wrong, or evaluation takes too many steps.
         """
         facts = {
             "args": dict(call.input),
@@ -66,9 +66,9 @@ class Condition:
         }
         try:
             value = self._expression.eval(data=facts)
-        except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # the evaluator's own, and of conversion
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # evaluation and type conversion
             raise Unevaluable(f"`when` cannot be evaluated: {_first_line(error)}") from error
-        # An error is a value too, and a true one in Python: the type decides.
+        # An error is returned as a value that is truthy in Python, so check the type.
         if value.type() != cel.Type.BOOL:
             raise Unevaluable(f"`when` cannot be evaluated: {_first_line(value.value())}")
         return value.value() is True

@@ -1,4 +1,4 @@
-"""The host that an argument names: a URL's, or the argument itself. One spelling of hosts serves policy and egress."""
+"""Reads the host of a URL or a bare host. Policy and egress use the same canonical form."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, co
 from codesdk.policy.faults import Unevaluable
 
 ANY = "*"
-# Programs disagree about what these mean inside a URL (a backslash is a slash to some); then nobody can say the host.
+# Programs interpret these differently inside a URL (some read a backslash as a slash), so the host is ambiguous.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\^`{|}<>\"]")
 
 
 def host_of(text: str) -> str:
-    """The host in its canonical spelling, without port and closing dot.
+    """Return the canonical host, without port and trailing dot.
 
     Raises:
-        Unevaluable: no host can be read from it with certainty.
+        Unevaluable: the host is missing or ambiguous.
     """
     if not text or _AMBIGUOUS.search(text):
         raise Unevaluable("names no host that is certain")
@@ -35,12 +35,12 @@ def host_of(text: str) -> str:
 
 
 def host_pattern(text: str) -> str:
-    """A host, `*.` and a name for every host beneath it, or `*` for any, in its canonical spelling.
+    """Return the canonical form of a host, `*.name` for every host below a name, or `*` for any host.
 
-    Unlike in an egress list one label is enough behind the wildcard: a rule may deny a whole `*.zone`.
+    Unlike in an egress list, one label after the wildcard is enough: a rule may deny a whole zone, `*.zone`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a host pattern.
     """
     if text == ANY:
         return text
@@ -52,7 +52,7 @@ def host_pattern(text: str) -> str:
 
 
 def host_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a canonical host fits one of the canonical patterns: itself, or beneath `*.name`."""
+    """Return a function that tells whether a canonical host matches one of the canonical patterns."""
     exact = frozenset(patterns)
     below = tuple(pattern for pattern in patterns if pattern.startswith("*."))
     return lambda host: ANY in exact or host in exact or any(covers(pattern, host) for pattern in below)

@@ -1,4 +1,4 @@
-"""The policy language: what may stand in a bundle's YAML files. `policies/policy.schema.json` is made from these models."""
+"""Models of a bundle's YAML files. `policies/policy.schema.json` is generated from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHELL_TOOL = "workspace.exec"
 
 
 def _seconds(value: Any) -> Any:
-    """`30s`, `10m`, `2h`, `1d`, or a number of seconds."""
+    """Parse `30s`, `10m`, `2h`, `1d`, or a number of seconds."""
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match is None:
@@ -30,7 +30,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _as_list(value: Any) -> Any:
-    """One value may stand for a list of one."""
+    """Accept a single value as a list of one."""
     return value if isinstance(value, list | tuple) or value is None else [value]
 
 
@@ -69,7 +69,7 @@ class GlobToken(FrozenModel):
 
 
 PatternToken = str | GlobToken | list[str]
-"""A word, a word by pattern, or a list of alternative words; `...` at the end stands for any further arguments."""
+"""A word, a glob, or a list of alternative words. `...` at the end matches any further arguments."""
 
 
 class CommandMatcher(FrozenModel):
@@ -77,7 +77,7 @@ class CommandMatcher(FrozenModel):
 
     any_of: tuple[Annotated[list[PatternToken], Field(min_length=1)], ...] = Field(min_length=1)
     any_flag: tuple[str, ...] = ()
-    """The command has one of these options, in any spelling: `-f` is found in `-rf`, `--force` in `--forc`."""
+    """The command has one of these options, in any spelling: `-rf` includes `-f`, and `--forc` is `--force`."""
     forbid_flags: tuple[str, ...] = ()
     """The command has none of these options."""
     env: tuple[str, ...] = ()
@@ -107,11 +107,11 @@ class ArgumentTest(FrozenModel):
     lt: float | None = None
     le: float | None = None
     glob: Names | None = None
-    """The text fits one of these patterns (`*`, `?`, `[…]`; `*` also covers `/`)."""
+    """The text matches one of these patterns (`*`, `?`, `[…]`; `*` also matches `/`)."""
     beneath: Names | None = None
-    """The path, read from the workspace and without following links, is one of these or beneath it; `.` is the workspace."""
+    """The path is one of these or below it, relative to the workspace (`.`) and without following links."""
     host: Hosts | None = None
-    """The URL's host, or the host itself, is one of these; `*.example.com` is every name below example.com."""
+    """The URL's host, or the bare host, is one of these. `*.example.com` matches every name below example.com."""
     exists: bool | None = None
 
     @model_validator(mode="after")
@@ -125,16 +125,16 @@ class Matcher(FrozenModel):
     """Conditions on a call; all that are written must hold."""
 
     tool: Names | None = None
-    """Dotted names or patterns: `workspace.*`."""
+    """Dotted names or patterns, such as `workspace.*`."""
     server: Names | None = None
-    """Where the tool comes from: the first part of its dotted name, or a pattern for it."""
+    """The first part of the tool's dotted name, or a pattern for it."""
     classification: Classes | None = None
     tenant: Names | None = None
     principal: Names | None = None
     roles: Names | None = None
     """The principal has at least one of these roles."""
     labels: dict[str, Names] | None = None
-    """The session has each of these labels, with a value that fits one of the patterns."""
+    """The session has each of these labels, with a value that matches one of the patterns."""
     mode: Modes | None = None
     runtime: Names | None = None
     args: dict[Pointer, ArgumentTest] | None = None
@@ -159,7 +159,7 @@ class Example(FrozenModel):
 
 
 def _from_line(value: Any) -> Any:
-    """A string is a shell line."""
+    """Convert a string to an example with a shell line."""
     return {"input": {"command": value}} if isinstance(value, str) else value
 
 
@@ -177,27 +177,26 @@ class Escalate(FrozenModel):
     """Others who may answer too, after a time."""
 
     after: Duration
-    """From the question."""
+    """Seconds after the approval was requested."""
     to: GroupName
-    """The group whose members then may."""
+    """The group whose members may then vote."""
 
 
 class Approval(FrozenModel):
     """What an `ask` needs."""
 
     group: GroupName | None = None
-    """Whose members may answer; whoever may approve in the tenant, where it is missing."""
+    """The group whose members may vote; by default, any approver of the tenant."""
     quorum: int = Field(default=1, ge=1, le=10)
-    """How many of them must say yes; where it is more than one, only people count."""
+    """Number of approvals required. If more than one, only people count."""
     not_requester: bool = False
-    """The principal whose session asks may not answer, nor may a program."""
+    """The session's principal and programs can't vote."""
     timeout: Duration = 600
-    """Until the approval expires."""
+    """Seconds until the approval expires."""
     on_timeout: Literal["deny"] = "deny"
-    """What then becomes of the call; there is nothing else."""
+    """What happens to the call then. The only value."""
     preview: bool = False
-    """Try the call in a throw-away copy of the workspace before anybody is asked, and show what it did there. Only calls
-    that write files or run commands are tried; others are asked about without."""
+    """Make a dry run before asking, and show its effects. Only calls that write files or run commands have one."""
     escalate: Escalate | None = None
 
     @model_validator(mode="after")
@@ -228,13 +227,13 @@ class Grant(FrozenModel):
     """What an approver may give beyond the one call that they see."""
 
     offer: Kinds
-    """`once`, `session`, `until`; `once` is always there."""
+    """`once`, `session`, `until`; `once` is always available."""
     max_ttl: Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=30 * 86400)] = (
         8 * 3600
     )
-    """How long such a grant may live."""
+    """Maximum lifetime of a grant, in seconds."""
     max_uses: int | None = Field(default=None, ge=1, le=100_000)
-    """How many calls it may let through; any number where it is missing."""
+    """Maximum number of calls; unlimited if None."""
 
 
 class Rule(Matcher):
@@ -245,19 +244,19 @@ class Rule(Matcher):
     reason: str = Field(default="", max_length=500)
     """One sentence for the agent and its user."""
     unless: Matcher | None = None
-    """Where this holds, the rule does not match."""
+    """The rule does not match if this matches."""
     examples: Examples = Examples()
     approval: Approval | None = None
     grant: Grant | None = None
     obligations: Obligations = Obligations()
     auto_ok: bool = False
-    """In the mode `auto` this ask is an allow."""
+    """The ask becomes an allow in the mode `auto`."""
     floor: bool = False
-    """This ask stays an ask in the mode `yolo`."""
+    """The ask stays an ask in the mode `yolo`."""
     owner: str = Field(default="", max_length=120)
-    """Whom to ask about the rule."""
+    """The contact for the rule."""
     expires: date | None = None
-    """The last day, in UTC, on which the rule counts; a rule that has expired is as if it were not there."""
+    """The last day (UTC) on which the rule applies. An expired rule is ignored."""
 
     @model_validator(mode="after")
     def _check_effect_fields(self) -> Rule:
@@ -284,14 +283,14 @@ class BundleFile(FrozenModel):
     name: Identifier | None = None
     description: str = ""
     default: Effect | None = None
-    """Where no rule matches; deny where it is missing."""
+    """The effect if no rule matches; deny if None."""
     enable: tuple[str, ...] = ()
-    """Tools to switch on that their manifests leave off."""
+    """Tools to enable that their manifests disable."""
     rules: tuple[Rule, ...] = ()
 
 
 def policy_schema() -> dict[str, Any]:
-    """JSON Schema of a policy file, for editors."""
+    """Return the JSON Schema of a policy file, for editors."""
     found = BundleFile.model_json_schema(by_alias=True)
     obligations.extend_schema(found["$defs"]["SandboxBounds"], found["$defs"]["Rate"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

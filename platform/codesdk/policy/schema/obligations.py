@@ -1,4 +1,4 @@
-"""What a rule may demand of the sandbox, as a bundle's file says it; what no rule can demand is refused with the reason."""
+"""Reads obligations from policy files, and refuses profile fields that no rule can limit, with the reason."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ UNSUPPORTED_FIELDS = {
     **dict.fromkeys(("name", "pause_after_s", "idle_s", "lifetime_s", "grace_s"), SESSION_REASON),
     "wall_s": "write `timeout_s`, beside `sandbox`",
 }  # fmt: skip
-"""Fields of a profile that an obligation cannot bound, and why."""
+"""Fields of a profile that an obligation can't limit, and why."""
 NO_HOST = "none"
-"""For `egress`: the list without a host."""
+"""Value of `egress` for an empty list of hosts."""
 
 
 def normalize(document: Document) -> Document:
-    """A policy file with sizes as numbers and lists as lists, ready for its model.
+    """Convert sizes to numbers and single values to lists, so that the model can validate the file.
 
     Raises:
-        Unreadable: a size that is none, or a field that no rule can bound.
+        DocumentUnreadable: an invalid size, or a field that no rule can limit.
     """
     rules = document.data.get("rules") if isinstance(document.data, dict) else None
     if not isinstance(rules, list):
@@ -96,7 +96,7 @@ def _bound(document: Document, where: tuple[str | int, ...], name: str, value: A
 
 
 def extend_schema(bounds: dict[str, Any], rate: dict[str, Any]) -> None:
-    """Make the JSON Schema of bounds and rates, from that of their models, say how files may write them."""
+    """Extend the models' JSON Schemas of bounds and rates with the notations that files may use."""
     window = rate["properties"]["per"]
     rate["properties"]["per"] = {"title": window.pop("title"), "anyOf": [window, TIME.schema()]}
     fields = bounds["properties"]

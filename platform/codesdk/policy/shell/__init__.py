@@ -1,1 +1,1 @@
-"""Reading shell commands for policy: two views of one line, patterns over them, and options that no `...` may carry."""
+"""Parses shell commands for policy: the allow and ask-deny views, command patterns, and unsafe arguments."""

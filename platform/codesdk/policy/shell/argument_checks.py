@@ -1,4 +1,4 @@
-"""Commands whose arguments need more than a list of options to be judged."""
+"""Checks for unsafe arguments of commands for which a list of options is not enough."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~|(.*/)?\.\.(/|$))
 
 
 def find(words: Sequence[Word]) -> WordIndexes:
-    """Tests that run, write or delete; and patterns that may become one."""
+    """Flag tests that run, write or delete, and words that could become an option."""
     acting = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
     yield from (index for index, word in enumerate(words) if word.text in acting or (index and word.may_be_option))
 
 
 def sed_script(words: Sequence[Word]) -> WordIndexes:  # noqa: C901 (a branch for each way to give a script)
-    """Scripts from `-e` or the first operand must be understood; `-i`, `-f` and unknown options are not."""
+    """Flag scripts that are not plainly text edits, `-i`, `-f`, and unknown options."""
     scripts: list[tuple[int, str]] = []
     operands: list[int] = []
     index = 1
@@ -48,7 +48,7 @@ def sed_script(words: Sequence[Word]) -> WordIndexes:  # noqa: C901 (a branch fo
                 "--sandbox",
                 "--",
             )
-            # A bare `-l` takes the next word in GNU sed and none in BSD's: which word is the script is then not certain.
+            # A bare `-l` takes a value in GNU sed and none in BSD sed, so the script's position is uncertain.
             if text not in known and not re.fullmatch(r"-[nErsuz]+|-l[0-9]+|--line-length=[0-9]+", text):
                 yield index
         else:
@@ -57,13 +57,13 @@ def sed_script(words: Sequence[Word]) -> WordIndexes:  # noqa: C901 (a branch fo
     if not scripts and operands:
         scripts = [(operands[0], words[operands[0]].text)]
     whole = "\n".join(text for _, text in scripts)
-    # A script with a glob in it is another script where a file has a fitting name.
+    # A glob in the script may expand to a file name and change the script.
     if scripts and (any(words[at].glob for at, _ in scripts) or not sed.edits_only(whole)):
         yield scripts[0][0]
 
 
 def awk_program(words: Sequence[Word]) -> WordIndexes:
-    """Only `-F` and `-v` and harmless switches; the program must be understood."""
+    """Flag every option except `-F`, `-v` and harmless switches, and programs that may do more than read and print."""
     index = 1
     while index < len(words):
         text = words[index].text
@@ -86,7 +86,7 @@ def awk_program(words: Sequence[Word]) -> WordIndexes:
         index += 1
     if index < len(words) and (words[index].glob or not awk.is_read_only(words[index].text)):
         yield index
-    # BusyBox looks for options behind the program too.
+    # BusyBox also accepts options after the program.
     yield from (at for at, word in enumerate(words) if at > index and word.text[:1] == "-" and word.text != "-")
 
 
@@ -95,9 +95,9 @@ _TAR_WRITES = re.compile(r"--(create|append|update|extract|get|catenate|concaten
 
 
 def tar(words: Sequence[Word]) -> WordIndexes:
-    """Archives on other hosts (`host:file` starts rsh), and archives or directories outside the workspace that are written."""
+    """Flag remote archives (`host:file` starts rsh), writes outside the workspace, and options that run programs."""
     if len(words) > 1 and words[1].glob:
-        yield 1  # the first word's letters say what is done
+        yield 1  # its letters select the operation
     options = list(_tar_options(words))
     writes = any(option in "crux" or _TAR_WRITES.match(option) for _, option, _ in options)
     for at, option, value in options:
@@ -109,7 +109,11 @@ def tar(words: Sequence[Word]) -> WordIndexes:
 
 
 def _tar_options(words: Sequence[Word]) -> Iterator[tuple[int, str, str]]:
-    """Where the value stands (the option, where it has none), option and value; the first word may be a cluster without a dash, which takes its values from the words behind."""
+    """Yield the index, name and value of each option.
+
+    The index is the value's if that is a separate word. The first word may be a cluster without a dash (`tar cf x`); its
+    values are the words that follow.
+    """
     index = 1
     while index < len(words):
         at, text = index, words[index].text
@@ -190,7 +194,7 @@ _GIT_SHORT = {
 
 
 def git(words: Sequence[Word]) -> WordIndexes:
-    """Global options except harmless ones, whole subcommands that run programs, and options that do so in the rest."""
+    """Flag global options except harmless ones, subcommands that run programs, and options that do."""
     at = 1
     while at < len(words) and words[at].text.startswith("-"):
         if words[at].text not in _GIT_SAFE_GLOBALS:
@@ -210,29 +214,29 @@ def git(words: Sequence[Word]) -> WordIndexes:
 
 
 def date(words: Sequence[Word]) -> WordIndexes:
-    """`date 01020304` sets the clock, as `--set` does; `date +%s` and options with their values do not."""
+    """Flag operands that set the clock (`date 01020304`). `date +%s` and option values are harmless."""
     index = 1
     while index < len(words):
         text = words[index].text
         if text in ("-d", "-f", "-r", "--date", "--file", "--reference"):
-            index += 1  # a value follows, whatever it looks like
+            index += 1  # skip the value, even if it looks like an option
         elif not text.startswith(("-", "+")) or words[index].may_be_option:
             yield index
         index += 1
 
 
 def command_query(words: Sequence[Word]) -> WordIndexes:
-    """`command -v ls` asks where `ls` is; everything else that `command` does is running it."""
+    """Flag every use of `command` except `command -v` and `command -V`, which only look a command up."""
     if len(words) < 2 or not words[1].literal or words[1].text not in ("-v", "-V"):  # noqa: PLR2004 (its name and an option)
         yield from range(1, len(words)) if len(words) > 1 else (0,)
 
 
 _ASSIGNS = re.compile(r"(?<!%)(%%)*%[-+ #'0-9.*hjlLqtz]*n")
-"""bash skips flags and length modifiers in front of the `n`."""
+"""Matches `%n`. bash skips flags and length modifiers before the `n`."""
 
 
 def printf(words: Sequence[Word]) -> WordIndexes:
-    """`-v` assigns, and evaluates a subscript on the way; `%n` assigns too."""
+    """Flag `-v`, which assigns a variable and evaluates its subscript, and `%n`, which also assigns."""
     at = 2 if len(words) > 1 and words[1].text == "--" else 1
     if len(words) > at and (
         words[at].may_be_option or words[at].text.startswith("-v") or _ASSIGNS.search(words[at].text)
@@ -241,7 +245,7 @@ def printf(words: Sequence[Word]) -> WordIndexes:
 
 
 def subscripts(words: Sequence[Word]) -> WordIndexes:
-    """`test -v 'a[$(id)]'` runs `id`; and a file can have that name."""
+    """Flag words that may evaluate a subscript: `test -v 'a[$(id)]'` runs `id`, and a glob may expand to one."""
     yield from (
         index
         for index, word in enumerate(words)
@@ -250,11 +254,11 @@ def subscripts(words: Sequence[Word]) -> WordIndexes:
 
 
 def second_operand(words: Sequence[Word]) -> WordIndexes:
-    """`uniq IN OUT` writes OUT, `xxd IN OUT` too; and a glob can be both of them."""
+    """Flag the second operand, which `uniq IN OUT` and `xxd IN OUT` write to, and globs, which may expand to both."""
     operands: list[int] = []
     ended = False
     for index, word in enumerate(words[1:], 1):
-        # Behind `--`, and for xxd and POSIX behind the first operand, a dash begins a file's name.
+        # After `--` (for xxd and POSIX: after the first operand), a leading dash is part of a file name.
         if ended or operands or not word.text.startswith("-") or word.text == "-":
             operands.append(index)
         ended = ended or word.text == "--"
@@ -262,10 +266,10 @@ def second_operand(words: Sequence[Word]) -> WordIndexes:
 
 
 def assigned_variables(words: Sequence[Word]) -> WordIndexes:
-    """`make SHELL=…` and every other variable."""
+    """Flag variable assignments, such as `make SHELL=…`."""
     yield from (index for index, word in enumerate(words) if index and re.match(r"[A-Za-z_.]\w*[:+?!]?=", word.text))
 
 
 def dot_commands(words: Sequence[Word]) -> WordIndexes:
-    """`sqlite3 db '.shell id'`, `-cmd`."""
+    """Flag dot commands, such as `sqlite3 db '.shell id'` or `-cmd`."""
     yield from (index for index, word in enumerate(words) if index and re.search(r"(^|\n)\s*\.", word.text))

@@ -1,28 +1,28 @@
-"""Whether an awk program does more than read and print: run commands, write files, load code."""
+"""Checks whether an awk program only reads and prints: no commands, no file writes, no loaded code."""
 
 from __future__ import annotations
 
 import re
 
 MAX_LENGTH = 8192
-"""Characters; a longer program is for a person to read."""
+"""Characters. A longer program needs human review."""
 
 _STRING = re.compile(r'"([^"\\\n]|\\.)*"', re.DOTALL)
-# No `/` or lone `[` inside a bracket expression: the awks do not agree on where such a pattern ends.
+# No `/` or lone `[` inside a bracket expression: awk implementations disagree on where such a regex ends.
 _REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*\])+/")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DANGER = re.compile(r"system|/inet|[|>@]")
 _STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
 _ENDS_VALUE = re.compile(r"[\w\]]")
 _KEYWORDS = frozenset(("print", "printf", "in", "return", "getline", "else", "do", "exit", "case", "delete", "length"))
-"""Words behind which `/` may start a pattern."""
+"""Words after which `/` may start a regex."""
 
 
 def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a branch for each kind of token)
-    """True where nothing in `program` runs a command, writes a file, or calls what it does not name."""
+    """Return whether `program` runs no command, writes no file and makes no indirect call."""
     at = 0
-    before = ""  # the token before, as far as it matters for `/`
-    printing = False  # inside print or printf, where a bare `>` is a redirection
+    before = ""  # the previous token, as far as it decides what `/` means
+    printing = False  # inside print or printf, where a bare `>` redirects
     depth = 0
     while at < len(program) <= MAX_LENGTH:
         char = program[at]
@@ -41,7 +41,7 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
                 return False
             step, before = match.end() - at, "/re/"
         elif char == "/":
-            # Division or a pattern? After a value it is division; else trust neither reading of the rest.
+            # Division or regex? After a value it is division; otherwise neither reading of the rest is safe.
             plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in _KEYWORDS
             if not plain_value and ('"' in program[at:] or _DANGER.search(program, at)):
                 return False
@@ -50,7 +50,7 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
             if match[0] in ("system", "getline") and (match[0] == "system" or "|" in program):
                 return False
             if match[0] in ("print", "printf"):
-                printing, depth = True, 0  # `for (;;)` leaves a closing parenthesis too many
+                printing, depth = True, 0  # `for (;;)` leaves one closing parenthesis too many
             step, before = match.end() - at, match[0]
         elif program[at : at + 2] in ("||", "&&"):
             step, before = 2, program[at : at + 2]
@@ -62,13 +62,13 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
         ):
             return False
         elif char == "\\":
-            step = 2  # the line goes on: what stood before it still stands before what follows
+            step = 2  # a continued line: `before` still applies
         elif not char.isspace() or char == "\n":
-            # Not at a newline: behind a comma, `&&` or `||` the same statement goes on, with its redirection.
+            # A newline does not end the statement after a comma, `&&` or `||`, so only these do.
             if char in ";}":
                 printing, depth = False, 0
             depth += (char in "([") - (char in ")]")
             before = char
         at += step
-    # gawk opens connections under such names.
+    # gawk opens network connections through these names.
     return len(program) <= MAX_LENGTH and "/inet" not in program

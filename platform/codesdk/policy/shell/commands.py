@@ -1,4 +1,4 @@
-"""What policy can see of a command: simple commands in two views, and why one of them may be closed."""
+"""Simple commands, and the allow and ask-deny views of a command."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from codesdk.policy.shell.words import Word
 MAX_BYTES = 64 * 1024
 MAX_COMMANDS = 200
 MAX_NESTING = 8
-"""Scripts inside scripts: `sh -c 'sh -c …'`."""
+"""Levels of scripts inside scripts: `sh -c 'sh -c …'`."""
 
 
 class SimpleCommand:
-    """One command word with its arguments; not changed once made."""
+    """A command word with its arguments. Immutable by convention."""
 
     __slots__ = ("assignments", "name", "words")
 
     def __init__(self, words: tuple[Word, ...], assignments: tuple[tuple[str, Word], ...] = ()) -> None:
         self.words = words
-        """The command word first, as written."""
+        """The command word and its arguments, as written."""
         self.assignments = assignments
-        """`NAME=value` in front of it."""
+        """The `NAME=value` pairs in front of the command."""
         first = words[0] if words else None
         known = first is not None and first.literal and not first.glob
         self.name = first.text.rsplit("/", 1)[-1] if first is not None and known else ""
-        """The command word without its directories; empty where only a running shell would know it."""
+        """The command word without its directories; empty if it is only known at run time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellViews:
-    """One command, seen twice."""
+    """The two views of one command."""
 
     allow_view: tuple[SimpleCommand, ...] | None
-    """The allow view: exactly what runs, in literal words. None where the command says more than that."""
+    """The allow view: exactly the commands that run, in known words. None if the command does anything else."""
     refusal: str
-    """Why the allow view is closed."""
+    """Why there is no allow view."""
     seen: tuple[SimpleCommand, ...]
-    """The ask/deny view: every command anywhere in it, wrappers and what they wrap, scripts inside arguments."""
+    """The ask-deny view: every command that might run, including nested commands and scripts in arguments."""
     opaque: str
-    """Why `seen` may be incomplete, so that no rule can allow the command; empty where it is complete."""
+    """Why `seen` may be incomplete, in which case no rule can allow the command; empty if it is complete."""

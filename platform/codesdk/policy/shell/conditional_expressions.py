@@ -1,4 +1,4 @@
-"""`test …`, `[ … ]` and `[[ … ]]`: cutting a bracket's text into words, and what in them makes the shell evaluate a value."""
+"""Parses `test …`, `[ … ]` and `[[ … ]]` and finds words that the shell would evaluate."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ARITHMETIC = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _UNARY = re.compile(r"-[a-zA-Z]")
 _SUBSCRIPTED = ("-v", "-R")
-"""`test -v 'a[$(id)]'` runs `id`."""
+"""Operators that evaluate subscripts: `test -v 'a[$(id)]'` runs `id`."""
 
 
 def bracket_words(text: str) -> tuple[Word, ...]:
-    """The words of `[ … ]` or `[[ … ]]`; none where it holds an operator of the shell, or anything that runs."""
+    """Return the words of `[ … ]` or `[[ … ]]`; none if it contains a shell operator or anything that runs."""
     if not _BRACKET_TEXT.fullmatch(text):
         return ()
     raw = _WORDS.findall(text)
@@ -32,13 +32,13 @@ def bracket_words(text: str) -> tuple[Word, ...]:
 
 
 def evaluated_words(words: Sequence[Word]) -> WordIndexes:
-    """Indexes of words that the shell would evaluate, or that may become an operator which does."""
+    """Yield the indexes of words that the shell evaluates, or that may expand to an operator that does."""
     name = words[0].text
     closed = name in _CLOSING and words[-1].text == _CLOSING[name]
     arguments = range(1, len(words) - 1 if closed else len(words))
     for at in arguments:
         word = words[at]
-        # Between double brackets nothing is taken for names of files.
+        # `[[` does not expand file names.
         named = word.glob and name != "[["
         if named or word.text in _SUBSCRIPTED or "$(" in word.text or "`" in word.text:
             yield at
@@ -49,7 +49,7 @@ def evaluated_words(words: Sequence[Word]) -> WordIndexes:
 
 
 def _arithmetic(words: Sequence[Word], arguments: range) -> WordIndexes:
-    """`[[ a -eq b ]]` evaluates both sides as arithmetic, subscripts in it too: nothing but numbers is certain."""
+    """Flag operands that are not plain numbers: `[[ a -eq b ]]` evaluates both sides, including subscripts."""
     for at in arguments:
         if words[at].text in _ARITHMETIC:
             yield from (
@@ -60,7 +60,7 @@ def _arithmetic(words: Sequence[Word], arguments: range) -> WordIndexes:
 
 
 def _is_unambiguous(arguments: Sequence[Word]) -> bool:
-    """Whether the expression has one reading, whatever the variables in it hold: `-n "$x"`, `"$x" = y`, and not more."""
+    """Return whether the expression has one meaning for all values of its variables, as `-n "$x"` and `"$x" = y` do."""
     if arguments[0].text == "!" and arguments[0].literal:
         arguments = arguments[1:]
     if any(word.dynamic and not word.single for word in arguments):

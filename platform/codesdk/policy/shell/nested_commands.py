@@ -1,4 +1,4 @@
-"""What a command would run besides itself: behind a wrapper, in a script, in an option."""
+"""Finds nested commands: behind a wrapper, in a script, or in an option."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _AWK_SYSTEM = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class NestedCommand:
-    """One command that another would run."""
+    """A command or script that another command would run."""
 
     words: tuple[Word, ...] = ()
     script: Word | None = None
-    """A script for a shell, instead of words."""
+    """A shell script, in place of `words`."""
     stdin: bool = False
     """A shell that reads its script from standard input."""
     guess: bool = False
-    """May be no script at all: what cannot be parsed in it means nothing."""
+    """The text may not be a script, so parse errors in it don't count."""
 
 
 def nested_commands(name: str, words: Sequence[Word]) -> Iterator[NestedCommand]:  # noqa: C901 (a branch for each kind of wrapper)
-    """What `words` would run besides itself; `name` is the command word without directories."""
+    """Yield what `words` would run in addition to itself; `name` is the command word without directories."""
     arguments = tuple(words[1:])
     if name in SHELLS:
         yield _shell(arguments)
@@ -72,7 +72,7 @@ def _is_stdin(word: Word) -> bool:
 
 
 def _shell(arguments: tuple[Word, ...]) -> NestedCommand:
-    """`sh [options] [-c script | file | -s]`; options may come in clusters: `-lc`."""
+    """Parse `sh [options] [-c script | file | -s]`, including option clusters such as `-lc`."""
     script = False
     at = 0
     while at < len(arguments):
@@ -123,7 +123,7 @@ def _script_from_arguments(name: str, arguments: tuple[Word, ...]) -> Iterator[N
 
 
 def _find_exec(arguments: tuple[Word, ...]) -> Iterator[NestedCommand]:
-    """`find … -exec command … ;` and `fd -x command …`; `{}` is a name that only the run knows."""
+    """Yield the commands of `find … -exec command … ;` and `fd -x command …`. `{}` is unknown until run time."""
     starts = ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch")
     for at, word in enumerate(arguments):
         if word.text not in starts:
@@ -149,7 +149,7 @@ def _wrapped_command(wrapper: Wrapper, arguments: tuple[Word, ...]) -> Iterator[
     yield from scripts
     certain = next((at for at, word in enumerate(arguments) if _may_split(word)), len(arguments))
     if not starts or max(starts) > certain:
-        # A pattern or a value in front may be several words, or none: then another word than it seems is the command.
+        # A glob or variable in front may expand to several words or none, which changes the command word.
         yield from [NestedCommand(words=(UNKNOWN,))] if certain < len(arguments) else ()
     for start in sorted(starts):
         words = arguments[start:]
@@ -164,12 +164,12 @@ def _wrapped_command(wrapper: Wrapper, arguments: tuple[Word, ...]) -> Iterator[
 
 
 def _may_split(word: Word) -> bool:
-    """Whether more or fewer words than one, or an option, may stand here in the end."""
+    """Return whether the word may expand to an option, or to more or fewer words than one."""
     return word.may_be_option or word.glob or not (word.literal or word.single)
 
 
 def _starts(wrapper: Wrapper, arguments: tuple[Word, ...]) -> tuple[set[int], list[NestedCommand], list[str]]:
-    """Every place where the inner command may start, scripts among the options, and xargs' replacement marks."""
+    """Return every index where the inner command may start, scripts in options, and xargs' replacement strings."""
     scripts: list[NestedCommand] = []
     replaced: list[str] = []
     found: set[int] = set()
@@ -201,7 +201,7 @@ def _starts(wrapper: Wrapper, arguments: tuple[Word, ...]) -> tuple[set[int], li
 def _after_option(
     wrapper: Wrapper, arguments: tuple[Word, ...], at: int, scripts: list[NestedCommand], replaced: list[str]
 ) -> Iterator[int]:
-    """Where reading goes on behind an option: behind its value, or at once, or both where nothing is known of it."""
+    """Yield where parsing continues after an option: after its value, at the next word, or both if unknown."""
     option, value = _option(arguments[at].text, wrapper)
     following = arguments[at + 1] if at + 1 < len(arguments) else Word("")
     carried = following if value is None else Word(value)
@@ -219,7 +219,7 @@ def _after_option(
 
 
 def _option(text: str, wrapper: Wrapper) -> tuple[str, str | None]:
-    """The option's name, and its value where that is in the same word."""
+    """Return the option's name, and its value if it is in the same word."""
     if text.startswith("--"):
         name, equals, value = text.partition("=")
         return name, value if equals else None

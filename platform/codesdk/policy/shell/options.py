@@ -1,4 +1,4 @@
-"""Options by their spelling: long, abbreviated, in clusters."""
+"""Finds dangerous options in every spelling: long, abbreviated, in clusters."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from codesdk.policy.shell.words import Word
 
 WordIndexes = Iterator[int]
-"""Indexes of the dangerous words."""
+"""Indexes of dangerous words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A command's dangerous options."""
+    """The dangerous options of a command, and how the command parses options."""
 
     long: tuple[str, ...] = ()
     short: str = ""
     values: str = ""
-    """Short options that take the rest of their cluster as value: in `-k2o` there is no `-o`."""
+    """Short options that take the rest of their cluster as the value: `-k2o` contains no `-o`."""
     abbreviated: bool = True
-    """GNU getopt takes any beginning of a long option."""
+    """Whether long options can be abbreviated, as GNU getopt allows."""
     single_dash: bool = False
-    """Long options with one dash, as in Go's tools."""
+    """Whether long options have one dash, as in Go's tools."""
     harmless: tuple[str, ...] = ()
-    """Long options that begin like a dangerous one and are complete themselves."""
+    """Long options that are a prefix of a dangerous one but complete in themselves."""
 
 
 def dangerous_options(options: Options, words: Sequence[Word]) -> WordIndexes:
-    """Indexes of the options among `words`, the command word first, that are dangerous or may become so."""
+    """Yield the indexes of options in `words` (the command word first) that are dangerous or may expand to one."""
     before = ""
     for index, word in enumerate(words[1:], 1):
         text = word.text
         if text == "--" and not before.startswith("-"):
-            return  # an option before might take the `--` as its value, and then options go on
+            return  # otherwise `--` might be the value of the option before it
         before = text
         if word.may_be_option:
             yield index

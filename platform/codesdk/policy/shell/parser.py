@@ -1,7 +1,7 @@
-"""A parsed script: its simple commands with their words, its here-documents, and what is doubtful about it.
+"""Parses a script into simple commands and here-documents, and reports what is ambiguous.
 
-tree-sitter gives the structure; words are read again here from the source. Structure that bash reads otherwise than
-tree-sitter (here-documents, words split by a line continuation, arguments behind a redirection) is checked by hand.
+tree-sitter provides the structure; words are parsed again from the source. Constructs that bash and tree-sitter parse
+differently (here-documents, words split by a line continuation, arguments after a redirection) are checked separately.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from codesdk.policy.shell.words import UNKNOWN, Word, unquote
 
 _BASH = Language(tree_sitter_bash.language())
 _UNMETERED_BYTES = 1000
-"""Up to here even the worst text is parsed in about 10 ms."""
+"""Sources up to this size need no step limit: the worst case takes about 10 ms."""
 _MAX_STEPS = 400
-"""Progress calls of the parser; about 12 kB of dense commands, or here-documents of any length; 80 ms at worst."""
+"""Progress calls of the parser: about 12 kB of dense commands, or here-documents of any length; at most 80 ms."""
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
 _EXPANSION = re.compile(r"(?<!\\)(`|\$[A-Za-z0-9_@*#?$!({\[-])|\\\n")
@@ -29,16 +29,16 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.*\])?\+?=", re.DOTALL)
 
 
 class _ParseBuffer(threading.local):
-    """What this thread's parses are given to read: one buffer, used again.
+    """A reusable input buffer for each thread's parses.
 
-    The binding (0.26) never lets go of what it was given, so each would cost the API a copy of its script for good.
+    The binding (0.26) leaks the buffer it is given, so a new one for each parse would leak a copy of each script.
     """
 
     def __init__(self) -> None:
         self.buffer = bytearray()
 
     def fill(self, text: memoryview) -> bytearray:
-        """Put it in; the binding has let go of the memory, though not of the buffer, before it asks for more."""
+        """Replace the content. The binding no longer reads the old content when it asks for more."""
         self.buffer[:] = text
         return self.buffer
 
@@ -47,9 +47,9 @@ _PARSE_BUFFER = _ParseBuffer()
 
 
 def _parse(source: bytes) -> Tree | None:
-    """The tree, or None where the source is too long, or takes too much to parse: some errors cost quadratic time.
+    """Parse the source. Return None if it is too long or takes too many steps: some errors cost quadratic time.
 
-    The budget is counted in the parser's own steps, so that the same text always gets the same answer.
+    The limit is in parser steps instead of time, so the same text always gets the same result.
     """
     if len(source) <= _UNMETERED_BYTES:
         return Parser(_BASH).parse(source)
@@ -58,19 +58,19 @@ def _parse(source: bytes) -> Tree | None:
     steps = iter(range(_MAX_STEPS))
     text = memoryview(source)
     try:
-        # The binding ignores the callback of a parse that is given bytes, so it gets a function that gives them.
+        # The binding ignores the callback when it parses bytes, so it gets a read function.
         return Parser(_BASH).parse(
             lambda offset, _: _PARSE_BUFFER.fill(text[offset:]),
             progress_callback=lambda _offset, _error: next(steps, None) is None,
         )
-    except ValueError:  # how the binding says that the callback stopped it
+    except ValueError:  # the binding raises this when the callback stops it
         return None
     finally:
         _PARSE_BUFFER.buffer.clear()
 
 
 class Script:
-    """One parsed script with the words of its commands."""
+    """A parsed script and the words of its commands."""
 
     def __init__(self, text: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
@@ -78,30 +78,30 @@ class Script:
         self.too_much = tree is None
         self.root = (tree or Parser(_BASH).parse(b"")).root_node
         self.commands: dict[int, SimpleCommand] = {}
-        """By node id."""
+        """Commands by node id."""
         self.plain_tests: set[int] = set()
         """Node ids of `[ … ]` and `[[ … ]]` whose words are known."""
         self.here_documents: list[Word] = []
         self.embedded: list[str] = []
-        """Scripts that tree-sitter does not see: backquotes in here-documents, in expansions, in backquotes."""
+        """Scripts that tree-sitter does not parse: backquotes in here-documents, expansions and backquotes."""
         self.broken = ""
 
     def text(self, start: int, end: int) -> str:
-        """A slice of the source, by bytes."""
+        """Return a slice of the source, by byte offsets."""
         return self.source[start:end].decode("utf-8", "replace")
 
     def word(self, node: Node) -> Word:
-        """The word that a node's text is."""
+        """Return the word of a node."""
         return unquote(self.text(node.start_byte, node.end_byte))
 
     def is_one_word(self, end: int, start: int) -> bool:
-        """Whether two nodes are one word to bash: nothing, or only continued lines, between them."""
+        """Return whether bash reads two nodes as one word: only line continuations, or nothing, between them."""
         gap = self.source[end:start]
         return not gap or (b"\\" in gap and not gap.replace(b"\\\n", b""))
 
 
 def collect_commands(script: Script) -> None:
-    """Fill in the script's commands, here-documents and what is broken about it; iterative, because lists nest deep."""
+    """Collect the script's commands, here-documents and errors. Iterative, because lists can nest deeply."""
     stack: list[tuple[Node, Node | None]] = [(script.root, None)]
     extra: list[tuple[Node, list[Word]]] = []
     backquotes = b"`" in script.source
@@ -129,7 +129,7 @@ def collect_commands(script: Script) -> None:
 
 
 def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:
-    """The simple command that a node is, with builtins that have a syntax of their own."""
+    """Return the node's simple command, including builtins with their own syntax."""
     if kind == "command":
         return _simple(script, node)
     if kind in ("declaration_command", "unset_command"):
@@ -147,7 +147,7 @@ def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:
 
 
 def _bracket_expression_words(script: Script, node: Node) -> tuple[Word, ...]:
-    """The words of a bracket that stands alone; tree-sitter reads an expression where bash reads a command's arguments."""
+    """Return the words of a standalone bracket, which tree-sitter parses as an expression and bash as arguments."""
     before = script.source[max(node.start_byte - 1, 0) : node.start_byte]
     after = script.source[node.end_byte : node.end_byte + 1]
     alone = not before.strip(b" \t\n;&|({!") and not after.strip(b" \t\n;&|)}")
@@ -155,7 +155,7 @@ def _bracket_expression_words(script: Script, node: Node) -> tuple[Word, ...]:
 
 
 def _backquote_scripts(text: str) -> list[str]:
-    """Scripts in backquotes; a backquote inside one is escaped."""
+    """Return the scripts in backquotes; inner backquotes are escaped."""
     return [re.sub(r"\\([`$\\])", r"\1", found) for found in re.findall(r"`((?:[^`\\]|\\.)*)`", text, re.DOTALL)]
 
 
@@ -184,7 +184,7 @@ def _simple(script: Script, node: Node) -> SimpleCommand:
             if spans and script.is_one_word(spans[-1][1], start):
                 start = spans.pop()[0]
             spans.append((start, end))
-    # Redirections in front of the command word can hide it among their files: then its place is unknown, not its words.
+    # Redirections before the command word can swallow it as a file. Its position is then unknown, not its words.
     words = [unquote(script.text(start, end)) for start, end in spans]
     words = words + behind if words else behind
     if any(word.broken for word in words):
@@ -203,7 +203,7 @@ def _assignment(script: Script, node: Node) -> tuple[str, Word]:
 
 
 def _arguments_after_redirect(script: Script, redirect: Node) -> list[Word]:
-    """Arguments that stand behind a redirection's file: tree-sitter takes them for further files, bash for arguments."""
+    """Return arguments after a redirection's file, which tree-sitter parses as further files."""
     targets = redirect.children_by_field_name("destination")
     words = [script.word(node) for node in targets[1:]]
     if any(script.is_one_word(before.end_byte, after.start_byte) for before, after in pairwise(targets)):
@@ -212,7 +212,7 @@ def _arguments_after_redirect(script: Script, redirect: Node) -> list[Word]:
 
 
 def _append(script: Script, statement: Node, words: list[Word]) -> None:
-    """Give arguments to the last command of a redirected statement's body."""
+    """Append arguments to the last command of a redirected statement's body."""
     node: Node | None = statement.child_by_field_name("body")
     while node is not None and node.type != "command":
         node = node.named_children[-1] if node.named_children else None
@@ -224,7 +224,7 @@ def _append(script: Script, statement: Node, words: list[Word]) -> None:
 
 
 def _here_document(script: Script, node: Node) -> None:
-    """Check that bash ends the document where tree-sitter does, and keep its text."""
+    """Store the document's text, and check that bash ends it where tree-sitter does."""
     parts = {child.type: child for child in node.children}
     start, body, end = (parts.get(kind) for kind in ("heredoc_start", "heredoc_body", "heredoc_end"))
     if start is None or end is None or body is None:

@@ -1,4 +1,4 @@
-"""Token patterns over simple commands: strict for what a rule allows, generous for what it asks about or denies."""
+"""Matches command patterns: strictly for allow rules, broadly for ask and deny rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codesdk.policy.shell.words import Word
 
 REST = "..."
 _HARMLESS_GLOBALS = {"git": frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"))}
-# Options before a subcommand that take the next word. Of a command that is not here both readings are followed.
+# Options before a subcommand that take a value. For other commands, both readings are tried.
 _GLOBAL_VALUES = {
     "git": frozenset(["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--exec-path", "--attr-source"]),
     "docker": frozenset(["-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey"]),
@@ -34,16 +34,16 @@ _SYNONYMS = {
 
 
 class Fit(IntEnum):
-    """Whether a pattern fits a command of the ask/deny view."""
+    """Whether a pattern matches a command of the ask-deny view."""
 
     NO = 0
     MAYBE = 1
-    """It would, should an argument that is not known turn out so."""
+    """Matches for some values of an unknown argument."""
     YES = 2
 
 
 class Token:
-    """One place of a pattern: fixed words, or a glob."""
+    """One position of a pattern: fixed words, or a glob."""
 
     __slots__ = ("glob", "option", "words")
 
@@ -51,29 +51,29 @@ class Token:
         self.words = words
         self.glob = re.compile(translate(glob)) if glob is not None else None
         self.option = bool(words) and all(word.startswith("-") and len(word) > 1 for word in words)
-        """Every alternative is an option, so its place among the arguments does not matter."""
+        """Every alternative is an option, which may be anywhere among the arguments."""
 
     def fits(self, text: str) -> bool:
-        """Whether that word may stand here."""
+        """Return whether the word matches this position."""
         return text in self.words or (self.glob is not None and self.glob.match(text) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A command pattern, ready to match."""
+    """A compiled command pattern."""
 
     tokens: tuple[Token, ...]
     rest: bool
     any_flag: tuple[str, ...] = ()
-    """One of these must be among the arguments."""
+    """At least one of these must be present."""
     forbid_flags: tuple[str, ...] = ()
-    """None of these may be."""
+    """None of these may be present."""
     env: frozenset[str] = frozenset()
     """Variables that may be set in front of the command."""
     trust_arguments: bool = False
 
     def allows(self, command: SimpleCommand) -> str:
-        """Empty where this pattern covers a command of the allow view, else why not."""
+        """Return why the pattern doesn't cover a command of the allow view; empty if it does."""
         if not self.tokens[0].fits(command.words[0].text):
             return f"`{command.words[0].text[:40]}` is another command"
         for name, _ in command.assignments:
@@ -85,16 +85,16 @@ class Pattern:
         return self._option_refusal(command.name, words)
 
     def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:
-        """`git --no-pager log` is `git log`."""
+        """Drop harmless global options: `git --no-pager log` counts as `git log`."""
         words = command.words
         harmless = _HARMLESS_GLOBALS.get(command.name)
         if not harmless or len(words) == 1 or self.tokens[-1].option:
             return words
-        if len(self.tokens) > 1 and self.tokens[1].fits(words[1].text):  # the rule spells it out
+        if len(self.tokens) > 1 and self.tokens[1].fits(words[1].text):  # the rule names the option
             return words
         at = 1
         while at < len(words) and words[at].literal and not words[at].glob:
-            # `git -C there log` looks around there, as `cd there && git log` does.
+            # `git -C there log` only changes the directory, like `cd there && git log`.
             step = (
                 1
                 if words[at].text in harmless
@@ -128,7 +128,7 @@ class Pattern:
         return ""
 
     def may_match(self, command: SimpleCommand) -> Fit:
-        """Whether a command of the ask/deny view is one of these, whatever options stand in between."""
+        """Match a command of the ask-deny view, skipping any options between the words."""
         if not command.name or not (self.tokens[0].fits(command.name) or self.tokens[0].fits(command.words[0].text)):
             return Fit.NO
         arguments = command.words[1:]
@@ -140,7 +140,7 @@ class Pattern:
         return fit
 
     def _match_arguments(self, name: str, arguments: tuple[Word, ...]) -> Fit:
-        """Match the tokens behind the command word, options in between skipped; each (token, place) is looked at once."""
+        """Match the tokens after the command word, skipping options in between. Visits each state once."""
         values = _GLOBAL_VALUES.get(name)
         ends = len(arguments)
         best = Fit.NO
@@ -164,20 +164,20 @@ class Pattern:
         return best
 
     def _only_options(self, arguments: tuple[Word, ...]) -> bool:
-        """Options that the pattern named stay where they are while its other tokens are matched."""
+        """Return whether only options are left, which is a match if the pattern names options itself."""
         named = any(token.option for token in self.tokens)
         return named and all(word.text.startswith("-") for word in arguments)
 
 
 def _is_folder(words: Sequence[Word]) -> bool:
-    """`-C` and a folder that is known, or one whatever it is."""
+    """Return whether the words are `-C` and exactly one folder, known or unknown."""
     return len(words) == 2 and words[0].text == "-C" and not words[1].glob and (words[1].literal or words[1].single)  # noqa: PLR2004
 
 
 def _steps(
     state: tuple[int, int, Fit], wanted: Token, word: Word, values: frozenset[str] | None
 ) -> Iterator[tuple[int, int, Fit]]:
-    """Where matching may go on from an argument: it is the wanted word, or an option to skip, with or without a value."""
+    """Yield the next states: the argument is the wanted word, or an option to skip, with or without a value."""
     token, at, fit = state
     if not word.literal or word.glob:
         yield token + 1, at + 1, Fit.MAYBE
@@ -194,7 +194,7 @@ def _steps(
 
 
 def has_flag(arguments: Sequence[Word], flag: str) -> Fit:
-    """Whether an option is among the arguments, in any of its spellings: `-rf`, `-fr`, `-f -r`, `--force`, `--forc`."""
+    """Return whether an option is present in any spelling: `-rf`, `-fr`, `-f -r`, `--force`, `--forc`."""
     if not flag.startswith("--") and len(flag) > 2 and flag[1:].isalpha():  # noqa: PLR2004 (a dash and a letter)
         exact = any(word.text == flag or word.text.startswith(flag + "=") for word in arguments)
         return Fit.YES if exact else min(has_flag(arguments, "-" + letter) for letter in flag[1:])

@@ -1,11 +1,11 @@
-"""Whether a sed script does more than edit text on its way through: write files, run commands."""
+"""Checks whether a sed script only edits text: no file writes, no commands."""
 
 from __future__ import annotations
 
 import re
 
 MAX_LENGTH = 8192
-"""Characters; a longer script is for a person to read."""
+"""Characters. A longer script needs human review."""
 
 _NUMBERS = re.compile(r"[0-9]+(~[0-9]+)?|\$|[+~][0-9]+")
 _PLAIN_COMMANDS = frozenset("=dDgGhHnNpPxzF{}")
@@ -16,11 +16,11 @@ _SUBSTITUTE_FLAGS = frozenset("gpiImM0123456789")
 
 
 class _NotUnderstood(Exception):
-    """The script writes, runs something, or is not understood."""
+    """The script writes files, runs commands, or can't be parsed."""
 
 
 def edits_only(script: str) -> bool:
-    """True where every command of `script` is understood and none of them writes a file or runs anything."""
+    """Return whether every command of `script` is known and none writes a file or runs anything."""
     if len(script) > MAX_LENGTH:
         return False
     try:
@@ -66,12 +66,12 @@ class _Script:
             elif char in (",", "!"):
                 self._at += 1
             elif char in ("I", "M"):
-                self._at += 1  # modifiers of the pattern before; no command has these letters
+                self._at += 1  # modifiers of the preceding regex; no command has these letters
             else:
                 return
 
     def _delimited(self, mark: str, parts: int) -> None:
-        """`/…/` with one part, `s/…/…/` with two; the delimiter may stand bare inside a bracket expression."""
+        """Skip `/…/` (one part) or `s/…/…/` (two); the delimiter may appear unescaped in a bracket expression."""
         if not mark or mark in "\n\\":
             raise _NotUnderstood
         self._at += 1
@@ -82,7 +82,7 @@ class _Script:
             if char == "\\":
                 self._at += 2
                 continue
-            # GNU sed lets a delimiter inside `[…]` end the pattern too, others do not: such a script is not followed.
+            # GNU sed ends the regex at a delimiter inside `[…]`, others don't, so such a script is refused.
             if char == "[" and mark in self._text[self._at : self._text.find("]", self._at) + 1]:
                 raise _NotUnderstood
             parts -= char == mark
@@ -104,7 +104,7 @@ class _Script:
         elif char in _TO_LINE_END:
             self._skip(re.compile(r"[^\n]*"))
         elif char in _TEXT_COMMANDS:
-            # Text runs to the end of the line, and on where that ends in a backslash.
+            # Text runs to the end of the line, and continues after a trailing backslash.
             self._skip(re.compile(r"([^\n\\]|\\.)*", re.DOTALL))
         elif char in _TO_SEPARATOR and char:
             self._skip(re.compile(r"[ \t]*[A-Za-z0-9_.-]*"))

@@ -1,10 +1,10 @@
-"""Wrappers that an allow rule looks through: `timeout 5 ls` is allowed where `ls` is.
+"""Transparent wrappers, which allow rules look through: `timeout 5 ls` is allowed if `ls` is.
 
-Only for the allow view, and only where every word before the inner command is known to the letter: an option that is not
-listed here, a value of another form, a pattern or a variable there, and the wrapper is a command like any other (and is
-asked about). The view that asks and denies has wrappers of its own (`wrappers.py`), and sees more, never less.
+Used only for the allow view, and only if every word before the inner command is known exactly. With an unlisted option, a
+value of another form, a glob or a variable there, the wrapper is treated like any other command. The ask-deny view has
+its own wrappers (`wrappers.py`) and never sees less.
 
-Not here: `nohup` (may write `nohup.out`), `env` with variables or options, and whatever changes who runs the command.
+Excluded: `nohup` (may write `nohup.out`), `env` with variables or options, and anything that changes the user.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from codesdk.policy.shell.commands import SimpleCommand
 from codesdk.policy.shell.words import Word
 
 _MAX_DEPTH = 8
-"""Wrappers around wrappers."""
+"""Levels of wrappers around wrappers."""
 _INPUTS = Word("", dynamic=True, plain=True)
-"""What `xargs` adds: any number of words, of any content."""
+"""The arguments that `xargs` adds: any number of unknown words."""
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?[smhd]?")
@@ -31,18 +31,18 @@ _ANY = re.compile(r".+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Transparent:
-    """A wrapper's own words, exactly."""
+    """The exact syntax of a wrapper's own words."""
 
     bare: frozenset[str] = frozenset()
     """Options without a value."""
     valued: Mapping[str, re.Pattern[str]] | None = None
-    """Options with a value, and its form: in the next word, behind `=` of a long one, or glued to a short one."""
+    """Options with a value, and its form: the next word, after `=` of a long option, or attached to a short one."""
     is_one_word: re.Pattern[str] | None = None
-    """Options that hold their value in another way: `nice -5`."""
+    """Options that contain their value: `nice -5`."""
     operand: re.Pattern[str] | None = None
-    """The one word between the options and the command."""
+    """The single operand between the options and the command."""
     fits: Callable[[str], bool] = lambda _: True
-    """Whether that word is a command to this wrapper."""
+    """Whether the wrapper accepts the word as a command."""
 
 
 _TABLE: dict[str, _Transparent] = {
@@ -55,7 +55,7 @@ _TABLE: dict[str, _Transparent] = {
     "stdbuf": _Transparent(
         valued=dict.fromkeys(("-i", "-o", "-e", "--input", "--output", "--error"), _BUFFERING),
     ),
-    # `NAME=value` is a variable to env, whatever the name holds; and where bash reads `time` itself, too.
+    # `env` reads any `NAME=value` as a variable, and so does bash for its own `time`.
     "env": _Transparent(fits=lambda text: "=" not in text),
     "time": _Transparent(frozenset(("-p",)), fits=lambda text: "=" not in text),
     "command": _Transparent(),
@@ -70,7 +70,7 @@ _TABLE: dict[str, _Transparent] = {
 
 
 def wrapped_commands(command: SimpleCommand) -> Iterator[SimpleCommand]:
-    """The commands that this one runs in the end, from the outside in; nothing where it is no transparent wrapper."""
+    """Yield the commands that a transparent wrapper runs, outermost first; none if it isn't one."""
     for _ in range(_MAX_DEPTH):
         inner = _inner(command)
         if inner is None:
@@ -81,7 +81,7 @@ def wrapped_commands(command: SimpleCommand) -> Iterator[SimpleCommand]:
 
 def _inner(command: SimpleCommand) -> SimpleCommand | None:
     words = command.words
-    # By its plain name alone: `./timeout` is somebody's program.
+    # By plain name only: `./timeout` may be any program.
     wrapper = _TABLE.get(words[0].text) if words and _is_literal(words[0]) else None
     if wrapper is None:
         return None
@@ -102,7 +102,7 @@ def _is_literal(word: Word) -> bool:
 
 
 def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, list[str]]:
-    """Where the inner command starts, None where that is not sure; and the marks that xargs replaces."""
+    """Return where the inner command starts (None if uncertain), and xargs' replacement strings."""
     at = 1
     replaced: list[str] = []
     while at < len(words) and _is_literal(words[at]) and words[at].text.startswith("-") and len(words[at].text) > 1:
@@ -130,7 +130,7 @@ def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, li
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """An option, and its value where the same word holds it."""
+    """Return an option, and its value if it is in the same word."""
     if text.startswith("--"):
         name, equals, value = text.partition("=")
         return name, value if equals else None
@@ -138,10 +138,10 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _with_inputs(words: tuple[Word, ...], replaced: Sequence[str]) -> tuple[Word, ...] | None:
-    """Xargs' command with what is not known of it; None where its name is not.
+    """Return xargs' command with its unknown arguments; None if the command's name is unknown.
 
-    Words are added even where a mark is given: a `-n` or `-L` behind `-I` ends the replacing. A mark is looked for in every
-    word, since the last `-I` counts, and a pattern may become any word, one with the mark in it too.
+    Appends unknown arguments even with a replacement string, because a later `-n` or `-L` cancels `-I`. Checks every word
+    for the string, because the last `-I` counts and a glob may expand to a word that contains it.
     """
     name, *arguments = words
     if any(mark in name.text for mark in replaced):

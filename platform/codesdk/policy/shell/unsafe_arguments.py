@@ -1,7 +1,8 @@
-"""Options that turn a harmless command into one that runs or writes something: no `...` of an allow rule carries them.
+"""Unsafe arguments: options with which a harmless command runs programs or writes files. `...` never covers them.
 
-Whole kinds, not known exploits: for each command every documented way to run a program, load code or write a file through
-an argument. A word that the rule spells out is the author's decision; `trust_arguments: true` turns the table off for a rule.
+Lists whole categories instead of known exploits: for each command, every documented way to run a program, load code or
+write a file through an argument. Words that a rule spells out are the author's decision. `trust_arguments: true` disables
+the check for a rule.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from codesdk.policy.shell.wrappers import AWKS, EVALUATORS, SHELLS, WRAPPERS
 
 @dataclass(frozen=True, slots=True)
 class UnsafeArguments:
-    """What to look for in one command's arguments."""
+    """The unsafe arguments of one command."""
 
     options: Options | None = None
     check: Callable[[Sequence[Word]], WordIndexes] | None = None
     values: bool = False
-    """The check knows what to make of a variable's value; elsewhere each is dangerous, for it may be any argument."""
+    """The check handles unknown values itself. Otherwise any variable is unsafe, because it may be any argument."""
     whole: bool = False
-    """The command runs or interprets its arguments: every one of them is dangerous."""
+    """The command runs or interprets its arguments, so all of them are unsafe."""
 
 
 def unsafe_arguments(name: str, words: Sequence[Word]) -> Iterator[int]:
-    """Indexes into `words` of arguments that make the command do more than its name says."""
+    """Yield the indexes of `words` that make the command do more than its name suggests."""
     entry = UNSAFE_BY_COMMAND.get(name)
     if entry is None:
         return
@@ -140,7 +141,7 @@ UNSAFE_BY_COMMAND: dict[str, UnsafeArguments] = {
     "date": UnsafeArguments(_options("--set", "s", "dfrI"), date),
     "hostname": UnsafeArguments(_options("--file --boot", "Fb"), second_operand),
     "uniq": UnsafeArguments(check=second_operand), "xxd": UnsafeArguments(_options("-r -revert", "r", single_dash=False), second_operand),
-    "tree": UnsafeArguments(_options("", "oR", "", abbreviated=False)),  # values stand in the next word, and the cluster goes on
+    "tree": UnsafeArguments(_options("", "oR", "", abbreviated=False)),  # the value is the next word, and the cluster continues
     "file": UnsafeArguments(_options("--compile --uncompress --uncompress-noreport --magic-file --files-from", "CzZm", "eFfP")),
     "split": UnsafeArguments(_options("--filter")), "shuf": UnsafeArguments(_options("--output --random-source", "o", "nei")),
     "diff": UnsafeArguments(_options("--paginate --output", "l", "ILUCFWDx")), "sdiff": UnsafeArguments(_options("--output --diff-program", "o", "IwW")),

@@ -1,4 +1,4 @@
-"""A command line in two views: what exactly runs, if it is plain enough to say; and every command that may run."""
+"""Builds the allow and ask-deny views of a command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codesdk.policy.shell.parser import Script, collect_commands
 from codesdk.policy.shell.words import Word
 from codesdk.policy.shell.wrappers import ASSIGNED_SCRIPT
 
-# Control characters but tab and newline; invisible and bidirectional format characters; every space that is not U+0020.
+# Control characters except tab and newline, invisible and bidirectional characters, spaces other than U+0020.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff0-\ufffb\ue000-\uf8ff\ud800-\udfff"
     "\U000e0000-\U000e0fff]"
@@ -32,7 +32,7 @@ _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 
 
 def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
-    """Both views of a shell line; `stdin` is what the tool call passes on standard input, if anything."""
+    """Return both views of a shell line; `stdin` is the tool call's standard input, if any."""
     hidden = _HIDDEN.search(line)
     if hidden:
         return _unreadable(f"it holds the invisible character U+{ord(hidden[0]):04X}")
@@ -48,7 +48,7 @@ def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
 
 
 def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
-    """Both views of an argument list that is run without a shell: its words are what they are."""
+    """Return both views of an argument list, which runs without a shell, so nothing in it expands."""
     if not argv:
         return _unreadable("it is empty")
     survey = _AskDenyView(stdin)
@@ -66,7 +66,7 @@ def _unreadable(why: str) -> ShellViews:
 
 
 class _AskDenyView:
-    """The ask/deny view: looks everywhere, in scripts inside arguments too."""
+    """Collects every command that might run, including those in scripts inside arguments."""
 
     def __init__(self, stdin: str | None) -> None:
         self.found: list[SimpleCommand] = []
@@ -74,7 +74,7 @@ class _AskDenyView:
         self._stdin = stdin
 
     def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
-        """Collect every command of a parsed script. Of a guess, what cannot be read is no loss."""
+        """Collect every command of a parsed script. If the script is a guess, errors in it are ignored."""
         if script.too_much:
             self._mark_opaque("it is too long or too tangled to parse", guess)
             return
@@ -89,7 +89,7 @@ class _AskDenyView:
             self._script(Word(text), depth, guess=guess)
 
     def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
-        """One simple command, and what it runs in turn."""
+        """Collect a simple command and its nested commands."""
         if len(self.found) >= MAX_COMMANDS:
             self._mark_opaque(f"it runs more than {MAX_COMMANDS} commands", guess=False)
             return
@@ -121,7 +121,7 @@ class _AskDenyView:
             self._mark_opaque("scripts are nested too deep in it", guess=False)
         elif not text.literal:
             self._mark_opaque("a script in it is not known before it runs", guess)
-            if text.text.strip():  # what is known of it may be enough to deny
+            if text.text.strip():  # the known part may be enough to deny
                 self.script(Script(text.text), depth + 1, guess=True)
         elif text.text.strip():
             if _HIDDEN.search(text.text):
@@ -142,7 +142,7 @@ class _AskDenyView:
 
 
 def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
-    """The commands of a script that holds nothing but literal commands, or why it holds more."""
+    """Return the commands of a script that contains only known commands, or why there is no allow view."""
     commands: list[SimpleCommand] = []
     stack: list[Node] = [script.root]
     while stack:
@@ -158,13 +158,13 @@ def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
             stack.append(node.children[-1])
         if kind in ("command", "test_command"):
             commands.append(script.commands[node.id])
-        elif kind == "heredoc_redirect":  # what follows the document's mark on its line stands inside it
+        elif kind == "heredoc_redirect":  # anything after the delimiter on its line is a child of the document
             stack.extend(child for child in reversed(node.children) if not child.type.startswith(("heredoc_", "<<")))
     return (tuple(commands), "") if commands else (None, "it runs no command")
 
 
 def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a branch for each kind of node)
-    """Why a part of a script cannot stand in the allow view; empty where it can."""
+    """Return why a node is not allowed in the allow view; empty if it is."""
     refusal = ""
     if kind == "command":
         refusal = _command_refusal(script, node, script.commands[node.id])
@@ -172,7 +172,7 @@ def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a bra
         refusal = _loop_refusal(script, node)
     elif kind == "test_command":
         refusal = "" if node.id in script.plain_tests else _unknown(script, node)
-    elif kind == "{":  # `{ls` is a word to bash
+    elif kind == "{":  # bash reads `{ls` as one word
         refusal = (
             "" if script.source[node.end_byte : node.end_byte + 1] in (b" ", b"\t", b"\n") else _unknown(script, node)
         )
@@ -198,12 +198,12 @@ def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
     for child in node.children:
         kind = child.type
         if kind.endswith("_redirect"):
-            # A here-string is a child of its command; the file of a redirection, and a document, mostly stand above it.
+            # Here-strings are children of their command; file redirections and here-documents usually are its siblings.
             refusal = _refusal(script, child, kind)
             if refusal:
                 return refusal
         elif not _starts_at_boundary(script, child.start_byte):
-            # A glued word was read as one; anything else that starts inside a word was misread.
+            # Adjacent pieces were parsed as one word. A child that starts anywhere else inside a word was misparsed.
             before = script.source[: child.start_byte]
             if not before.endswith(b"\\\n"):
                 return "its words cannot be told apart"
@@ -211,11 +211,11 @@ def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
 
 
 def _words_refusal(command: SimpleCommand) -> str:
-    """Arguments may be values of variables; the command word, and what is set in front of it, are literal."""
+    """Check that the command word and assignments are literal; arguments may be plain variables."""
     words = command.words
     if not words:
         return "it only sets variables"
-    # Spelled out, not `word.literal`: this runs for each word of each command.
+    # Inlined `word.literal`, because this runs for each word of each command.
     for word in words:
         if word.broken or (word.dynamic and not word.plain):
             return "it expands something that is only known when it runs"
@@ -225,7 +225,7 @@ def _words_refusal(command: SimpleCommand) -> str:
 
 
 def _loop_refusal(script: Script, node: Node) -> str:
-    """`for name in words; do …; done` with a variable that nothing but the loop knows; its body is looked at like the rest."""
+    """Accept `for name in words; do …; done` with a variable that only the loop uses. The caller checks the body."""
     kinds = [child.type for child in node.children]
     if kinds[0] != "for" or kinds[-1] != "do_group" or "ERROR" in kinds:
         return "it uses a loop of another kind"
@@ -241,7 +241,7 @@ def _loop_refusal(script: Script, node: Node) -> str:
 
 
 def _redirect_refusal(script: Script, node: Node) -> str:
-    """Redirections that write nothing but /dev/null, copy descriptors, or read a named file."""
+    """Accept redirections to /dev/null, descriptor copies, and reads of a named file."""
     targets = node.children_by_field_name("destination")
     operator = next((child.type for child in node.children if not child.is_named), "")
     if not targets:

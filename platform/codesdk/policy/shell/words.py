@@ -1,4 +1,4 @@
-"""One shell word: quotes taken off, with a note of everything that only a running shell could know."""
+"""Removes the quotes of a shell word, and records what is only known at run time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from typing import NamedTuple
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+^-]+")
-# What makes `$` an expansion; before anything else it is a dollar sign.
+# Characters after which `$` is an expansion; before any other it is literal.
 _EXPANDS = re.compile(r"[A-Za-z0-9_@*#?$!({\[-]")
-# A variable's value as it is, or a number of the shell's own: no default, no subscript, no indirection, no transformation.
+# A plain variable or a number of the shell (`$?`): no default, subscript, indirection or transformation.
 _VALUE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}|[?$#](?![A-Za-z0-9_{(\[]))")
 _ENDS_A_WORD = frozenset(" \t\n;&|()<>")
 _ESCAPED_IN_DOUBLE_QUOTES = frozenset('$`"\\\n')
@@ -24,46 +24,46 @@ _ANSI_C_ONE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "
 
 
 class Word(NamedTuple):
-    """A word as the program would get it, as far as that can be known without running anything."""
+    """A word as the program would receive it, as far as that is known without running anything."""
 
     text: str
     dynamic: bool = False
-    """Holds an expansion, so `text` is only what was read before it."""
+    """Contains an expansion; `text` is only what precedes it."""
     glob: bool = False
-    """Holds an unquoted `*`, `?` or `[`: a file's name may stand here."""
+    """Contains an unquoted `*`, `?` or `[`, so it may expand to file names."""
     broken: bool = False
-    """Is no single shell word; what it was cut from was misread."""
+    """Not a single shell word: the surrounding text was misparsed."""
     plain: bool = False
-    """Dynamic by nothing but values of variables (`$HOME`, `"${x}"`, `$?`): nothing runs when it is expanded."""
+    """Dynamic only through plain variables (`$HOME`, `"${x}"`, `$?`), so expanding it runs nothing."""
     single: bool = False
-    """Of a plain word: exactly one argument, whatever the value is, since all of it that is not known is in quotes."""
+    """For a plain word: always exactly one argument, because its unknown parts are quoted."""
 
     @property
     def may_be_option(self) -> bool:
-        """Whether what stands here in the end may begin with a dash: a file's name (`*`, `--out*`), or a variable's value."""
+        """Return whether the word may expand to an option: a glob (`*`, `--out*`) or a variable."""
         if self.dynamic and not self.single:
             return True
         return (self.glob or self.dynamic) and self.text[:1] in "*?[-"
 
     @property
     def literal(self) -> bool:
-        """The program gets exactly `text` (or names of files, where `glob`)."""
+        """Return whether the program receives exactly `text` (or file names, if `glob`)."""
         return not self.dynamic and not self.broken
 
 
 UNKNOWN = Word("", dynamic=True)
-"""An argument that comes from somewhere else: standard input of `xargs`, a found file."""
+"""An argument from elsewhere: standard input of `xargs`, a found file."""
 
 
 def unquote(raw: str) -> Word:
-    """The word that bash makes of `raw`; never fails, but says what it could not read."""
+    """Return the word that bash makes of `raw`. Never fails; marks what it can't parse."""
     if _PLAIN.fullmatch(raw):
         return Word(raw)
     return Word("", broken=True) if raw.startswith("#") else _Reader(raw).read()
 
 
 class _Stop(Exception):
-    """The rest cannot change the verdict."""
+    """Stops parsing: the rest can't change the result."""
 
     def __init__(self, dynamic: bool) -> None:
         super().__init__()
@@ -76,9 +76,9 @@ class _Reader:
         self._at = 0
         self._out: list[str] = []
         self._glob = False
-        self._known: str | None = None  # what stands before the first value of a variable
+        self._known: str | None = None  # the text before the first variable
         self._single = True
-        # A brace expands where a comma or two dots, and then a closing brace, stand behind it; a little too often is fine.
+        # Braces expand if a comma or two dots and a closing brace follow. Being too cautious here is fine.
         closing = raw.rfind("}")
         self._braces_until = max(raw.rfind(",", 0, max(closing, 0)), raw.rfind("..", 0, max(closing, 0)))
 
@@ -98,7 +98,7 @@ class _Reader:
         return "".join(self._out) if self._known is None else self._known
 
     def _value(self, *, quoted: bool) -> None:
-        """Step over the value of a variable; anything else that expands ends the reading."""
+        """Skip a plain variable. Any other expansion stops parsing."""
         match = _VALUE.match(self._raw, self._at)
         if match is None:
             raise _Stop(dynamic=True)
@@ -187,7 +187,7 @@ class _Reader:
 
 
 def _ansi_c_character(escape: re.Match[str]) -> str:
-    """One escape of `$'…'`. NUL ends the word in bash, and bytes above 127 join to UTF-8 there: neither is followed here."""
+    """Decode one escape of `$'…'`. Refuses NUL, which ends the word, and bytes above 127, which bash joins to UTF-8."""
     kind = escape.lastgroup
     text = escape.group(kind) if kind else ""
     if kind == "one":

@@ -1,4 +1,4 @@
-"""Commands that run other commands: where in their arguments the other command stands."""
+"""Wrappers: commands that run other commands, and where the nested command starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHELLS = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "fish", "csh", "tcsh", "posh"]
 )
 ARGUMENTS_AS_SCRIPT = frozenset(["eval", "ssh", "watch", "parallel", "hyperfine"])
-"""Their operands are joined to a script for a shell."""
+"""Commands whose operands are joined to a shell script."""
 EVALUATORS = frozenset(
     [
         "let",
@@ -30,32 +30,32 @@ EVALUATORS = frozenset(
         "getopts",
     ]
 )
-"""Builtins that evaluate array subscripts inside their arguments, so a quoted `a[$(id)]` runs `id`."""
+"""Builtins that evaluate array subscripts in their arguments, so a quoted `a[$(id)]` runs `id`."""
 ASSIGNED_SCRIPT = re.compile(
     r"(.*_)?(PAGER|EDITOR|VISUAL|BROWSER|SHELL|.*COMMAND|CMD|EXTERNAL_DIFF|ASKPASS|SSH|PROXY)|PS[0-4]|BASH_ENV|ENV"
 )
-"""Variables whose value some program or the shell itself runs."""
+"""Variables whose value is run by some program or the shell itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How a wrapper's own arguments end."""
+    """How to parse a wrapper's own arguments."""
 
     values: frozenset[str] = frozenset()
     """Options that take the next word as their value."""
     bare: frozenset[str] = frozenset()
-    """Options known to take none. Of any other option both readings are followed."""
+    """Options without a value. For any option not listed, both readings are tried."""
     operands: int = 0
-    """Words of its own before the command."""
+    """Number of operands before the nested command."""
     assignments: bool = False
     script: frozenset[str] = frozenset()
-    """Options whose value is a script for a shell."""
+    """Options whose value is a shell script."""
     queries: frozenset[str] = frozenset()
-    """Options with which nothing is run."""
+    """Options that make the wrapper run nothing."""
     subcommands: frozenset[str] = frozenset()
-    """Only these first operands wrap: `uv run`."""
+    """First operands that make it a wrapper (`uv run`); any other runs no nested command."""
     inputs: bool = False
-    """Adds arguments of its own, from standard input or from found files."""
+    """Adds arguments from standard input or found files."""
 
 
 def _wrapper(
@@ -93,12 +93,12 @@ WRAPPERS: dict[str, Wrapper] = {
     "builtin": _wrapper(),
     "exec": _wrapper("-a", "-c -l"),
     "coproc": _wrapper(assignments=True),
-    # Reserved words come out as command words where tree-sitter does not know the construct around them (`coproc`).
+    # tree-sitter reports reserved words as commands where it does not know the construct around them (`coproc`).
     **dict.fromkeys(("then", "do", "else", "elif", "if", "while", "until", "{", "!"), _wrapper(assignments=True)),
     "noglob": _wrapper(),
     "nocorrect": _wrapper(),
     "xargs": _wrapper(
-        # --replace, --max-lines and --eof have their value behind `=` or none: of those both readings are followed.
+        # --replace, --max-lines and --eof have their value after `=` or none: both readings are tried.
         "-I -n -P -L -s -d -E -a --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var",
         "-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty -i -l -e",
         inputs=True,
@@ -151,7 +151,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "doppler": _RUN, "dotenv": _wrapper("-f", subcommands="run"), "entr": _wrapper(bare="-c -d -r -s -n -p -a -z"),
 }  # fmt: skip
 
-# Options of other commands whose value is run, alone or by a shell.
+# Options of other commands whose value is run, directly or by a shell.
 SCRIPT_OPTIONS: dict[str, frozenset[str]] = {
     "git": frozenset(["--exec", "-x", "--upload-pack", "--receive-pack", "--extcmd", "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--commit-filter"]),
     "rg": frozenset(("--pre", "--hostname-bin")),

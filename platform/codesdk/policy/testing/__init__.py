@@ -1,1 +1,1 @@
-"""Tests of a bundle: cases, tables and mutation testing."""
+"""Policy tests: cases, tables and mutation testing."""

@@ -1,4 +1,4 @@
-"""A bundle's tests: cases and tables in YAML beside it, in its folder `tests`."""
+"""Runs the tests of a bundle: cases and tables in YAML files in its folder `tests`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHELL_TOOL = "workspace.exec"
 
 
 class CaseSubject(FrozenModel):
-    """Who asks; what is missing is somebody without roles in a session without labels."""
+    """The subject of a test call. By default a principal without roles, in a session without labels."""
 
     principal: str = QueryPrincipal().id
     roles: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class CaseSubject(FrozenModel):
 
 
 class Case(FrozenModel):
-    """One call and its verdict."""
+    """One call and its expected decision."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -40,12 +40,12 @@ class Case(FrozenModel):
     tool: str = _SHELL_TOOL
     input: dict[str, Any] | None = None
     command: str | None = None
-    """Short for the input of a shell line."""
+    """A shell line, as a short form of `input`."""
     as_: CaseSubject = Field(default=CaseSubject(), alias="as")
     mode: PermissionMode = PermissionMode.AUTO
     expect: Effect
     by: str | None = None
-    """The id of a rule that must be among those that decide; `default` where none may."""
+    """The id of a rule that must be among the deciding ones; `default` if no rule may decide."""
 
     @model_validator(mode="after")
     def _check_input(self) -> Case:
@@ -55,7 +55,7 @@ class Case(FrozenModel):
 
 
 class CaseTable(FrozenModel):
-    """Many calls with one verdict, or one for each mode."""
+    """Many calls with one expected decision, or one for each mode."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -78,20 +78,20 @@ class CaseTable(FrozenModel):
 
 
 class CaseFile(FrozenModel):
-    """A file of tests."""
+    """A test file."""
 
     version: Literal[1]
     tools: dict[str, Classification] = {}
-    """Tools that only these tests know: for rules about kinds of tools that no manifest has yet."""
+    """Tools that exist only in these tests, for rules about classifications that no manifest has yet."""
     enable: tuple[str, ...] = ()
-    """Tools that these tests take as switched on, whatever the bundle says: for rules that stand ready."""
+    """Tools that these tests treat as enabled, for rules about tools that the bundle leaves disabled."""
     cases: tuple[Case, ...] = ()
     tables: tuple[CaseTable, ...] = ()
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """One call that is tried, what must come of it, and where that is written."""
+    """One test call, its expected decision, and its position in the test file."""
 
     name: str
     file: str
@@ -100,17 +100,17 @@ class Expectation:
     effect: Effect
     by: str | None
     tools: Mapping[str, NamedTool]
-    """On top of the registry's."""
+    """Added to the registry's tools."""
     enable: frozenset[str]
 
     def judge(self, tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool) -> Decision:
-        """The bundle's verdict, with the tools as the tests see them."""
+        """Decide the call under the bundle, with the tools of the tests."""
         if self.enable:
             bundle = replace(bundle, enabled=bundle.enabled | self.enable)
         return evaluate(self.trial, {**tools, **self.tools} if self.tools else tools, bundle, every=every)
 
     def mismatch(self, decision: Decision) -> str:
-        """Empty where the decision is as expected, else how it differs."""
+        """Return how the decision differs from the expected one; empty if it doesn't."""
         if decision.effect is not self.effect:
             deciders = ", ".join(decision.rules) or "default"
             return f"expected {self.effect}, got {decision.effect} by {deciders}: {decision.reason}"
@@ -123,28 +123,28 @@ class Expectation:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """How one expectation came out."""
+    """The result of one test."""
 
     expectation: Expectation
     decision: Decision
     problem: str
-    """Empty where it is met."""
+    """Why the test fails; empty if it passes."""
 
 
 def read_expectations(directory: Path) -> list[Expectation]:
-    """All tests of the bundle in `directory`, in the order of files and lines.
+    """Read all tests of the bundle in `directory`, in the order of files and lines.
 
     Raises:
-        PolicyInvalid: with the place of what is wrong in a file of tests.
+        PolicyInvalid: a test file is invalid; with the position.
     """
     return parse_expectations(read_test_texts(directory), directory)
 
 
 def parse_expectations(sources: BundleTexts, directory: Path) -> list[Expectation]:
-    """All tests in these texts; `directory` is where messages say that they stand.
+    """Parse all tests in these texts. `directory` appears in messages.
 
     Raises:
-        PolicyInvalid: with the place of what is wrong.
+        PolicyInvalid: with the position of the error.
     """
     found: list[Expectation] = []
     for name, text in sorted(test_texts(sources).items()):
@@ -161,14 +161,14 @@ def parse_expectations(sources: BundleTexts, directory: Path) -> list[Expectatio
 def run_cases(
     expectations: Iterable[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = True
 ) -> Iterator[CaseResult]:
-    """Judge each; with `every` rule in the trace, which coverage is counted from."""
+    """Run the tests. `every` puts all rules into the trace, which coverage needs."""
     for expectation in expectations:
         decision = expectation.judge(tools, bundle, every=every)
         yield CaseResult(expectation, decision, expectation.mismatch(decision))
 
 
 def coverage(results: Iterable[CaseResult], bundle: Bundle) -> dict[str, int]:
-    """How many of the results each rule of the bundle matched in."""
+    """Count the results in which each rule of the bundle matched."""
     counts = {rule.id: 0 for rule in bundle.rules}
     for result in results:
         for entry in result.decision.trace:

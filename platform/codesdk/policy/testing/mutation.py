@@ -1,4 +1,4 @@
-"""Would the tests notice? Each rule is damaged in every simple way, and the tests must fail for each damage."""
+"""Mutation testing: damages each rule in every simple way, and checks that a test fails for each mutant."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from codesdk.policy.testing.cases import Expectation, run_cases
 
 @dataclass(frozen=True)
 class Mutant:
-    """One damage."""
+    """One damaged rule."""
 
     rule: str
     damage: str
     killed: bool
-    """Some test fails with it."""
+    """Some test fails with this mutant."""
 
 
 def run_mutants(
     expectations: Sequence[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle
 ) -> Iterator[Mutant]:
-    """Every mutant of every rule. The tests must pass without damage, or all of it is noticed."""
+    """Run every mutant of every rule. The tests must pass on the undamaged bundle."""
     for number, rule in enumerate(bundle.rules):
         for damage, mutated in _mutations(rule):
             rules = (*bundle.rules[:number], *([mutated] if mutated else []), *bundle.rules[number + 1 :])
@@ -43,7 +43,7 @@ def _mutations(rule: CompiledRule) -> Iterator[tuple[str, CompiledRule | None]]:
     for damage, mutated in _rewrites(written):
         try:
             made = Rule.model_validate(mutated)
-        except ValidationError:  # an ask's approval in an allow, a test without tests: no rule that could be written
+        except ValidationError:  # the damaged rule is not valid, for example an allow with an approval
             continue
         yield damage, replace(compile_rule(made, rule.file, rule.line), layer=rule.layer)
 
@@ -55,7 +55,7 @@ def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             plain = {key: value for key, value in written.items() if key not in asking}
             yield f"says {effect}", {**plain, "effect": effect}
     for key in ("unless", "when", "tool", "classification", "roles", "labels", "principal", "mode", "auto_ok", "floor"):
-        # Only one tool takes commands, so a rule about commands loses nothing with its tool's name.
+        # Only one tool takes commands, so removing `tool` from a rule with `command` changes nothing.
         if key in written and not (key == "tool" and "command" in written):
             yield f"has no `{key}`", {name: value for name, value in written.items() if name != key}
     for pointer in written.get("args") or {}:
