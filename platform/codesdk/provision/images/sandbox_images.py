@@ -160,7 +160,7 @@ class ImageStore:
         return self.find(name)
 
     def make(self, folder: Path, *, tag: str, base: UsableImage, progress: ProgressCallback) -> UsableImage:
-        """Build a folder's Dockerfile on the image `base`, passed as the build argument `BASE`, and check the result.
+        """Build a folder's Dockerfile on the image `base`, passed as build argument `BASE`, and check the result.
 
         Raises:
             BuildFailed: the build failed. Others as `check`.

@@ -1,9 +1,7 @@
-"""Runs a temporary PostgreSQL cluster for tests and benchmarks:
+"""Runs a temporary PostgreSQL cluster for tests and benchmarks.
 
-Debian's binaries, its own directory and Unix socket.
-
-Runs as the current user, or as Debian's `postgres` user if that is root, because PostgreSQL refuses to run as root.
-Never touches existing clusters.
+It uses Debian's binaries, its own directory and a Unix socket. It runs as the current user, or as Debian's `postgres`
+user if that is root, because PostgreSQL refuses to run as root. Existing clusters are never touched.
 """
 
 from __future__ import annotations
