@@ -100,9 +100,9 @@ def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
 def _run_client(
     line: list[str], env: dict[str, str], home: Path, fake_model_api: FakeModelApi, token: str
 ) -> tuple[set[str], str | None]:
-    """Return the tools that the program shows, and the end of its output, without the token, if it exited.
+    """Return the tools that the program shows. If it shows none: the end of its output, or None if it still runs.
 
-    The output is None if the program was still running without a sign of the tools.
+    The output has the token redacted.
     """
     words = home / "words"
     with words.open("wb") as out:
