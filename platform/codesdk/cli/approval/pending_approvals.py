@@ -118,6 +118,6 @@ class PendingApprovals:
                 with suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(STOP_S)
-        if not self._thread.is_alive():  # the thread could write to a reused descriptor
+        if not self._thread.is_alive():  # else it could write to a reused descriptor
             os.close(self.bell)
             os.close(self._wakeup_fd)

@@ -128,7 +128,10 @@ PROGRAMS: dict[ClientKind, tuple[str, Prepare]] = {
 
 
 def client_environment(to: Endpoint, home: Path, path: str) -> dict[str, str]:
-    """Return the program's environment: its own home, the token, and only loopback addresses; nothing from its user."""
+    """Return the program's environment: its own home, the token, and a dead proxy.
+
+    The proxy blocks everything but loopback and the session's host. Nothing comes from the user's environment.
+    """
     dead = "http://127.0.0.1:9"
     proxies = {
         "HTTP_PROXY": dead,

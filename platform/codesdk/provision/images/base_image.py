@@ -106,7 +106,7 @@ class DockerCommand:
         """Pull an image from its registry.
 
         Raises:
-            ImageMissing: the registry does not have it. EngineRefused: no registry answers.
+            ImageMissing: the registry does not have it. EngineRefused: the registry doesn't answer.
         """
         name, _, tag = reference.rpartition(":")
         with closing(EngineClient(self._host)) as client, client.doing("pull an image", image=reference):
