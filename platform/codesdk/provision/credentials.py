@@ -125,7 +125,7 @@ def _write(path: Path, content: str, mode: int) -> None:
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, mode)  # mkdir and open apply the umask
+        os.fchmod(descriptor, mode)  # os.open applies the umask
         file.write(content)
         file.flush()
         os.fsync(descriptor)
