@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes .venv with exactly what requirements.lock pins, and installs this checkout into it. Needs no Python package
-# beforehand; does nothing where the last run was for the same lock, project file, Python and place.
+# Creates .venv with the versions pinned in requirements.lock, and installs this checkout into it. Needs only Python.
+# Does nothing if lock, project file, this script and path haven't changed and the Python in .venv works.
 set -eu
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
@@ -11,7 +11,7 @@ fail() {
     exit 69
 }
 
-fingerprint() { # of all that decides what is in .venv; the path, because the scripts in it name their interpreter
+fingerprint() { # hashes every input of .venv, including the path, which is in its scripts' shebangs
     {
         printf '%s\n' "$here"
         cat requirements.lock pyproject.toml scripts/venv.sh
@@ -22,11 +22,11 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ] && .venv/bin/pyth
     exit 0
 fi
 
-fit() { # is this a Python that we can use?
+fit() { # whether this Python is new enough and works
     command -v "$1" >/dev/null 2>&1 && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 
-choose() { # the first that fits; PYTHON chooses by hand
+choose() { # prints the first usable Python; PYTHON overrides the list
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14}; do
         if fit "$candidate"; then
             printf '%s\n' "$candidate"
@@ -39,7 +39,7 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-apt_install() { # $1: why; the rest: packages
+apt_install() { # $1: reason; the rest: packages
     why=$1
     shift
     command="sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
@@ -71,7 +71,7 @@ echo "Installing the pinned dependencies into .venv (once)"
 .venv/bin/python -c '' 2>/dev/null || rm -rf .venv
 rm -f "$stamp"
 "$python" -m venv .venv
-# These would make pip install elsewhere, or prefer files of which the lock knows nothing.
+# These would make pip install elsewhere, or prefer files that are not in the lock.
 unset PIP_FIND_LINKS PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIREMENT PIP_CONSTRAINT PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 .venv/bin/python -m pip install -qq --require-hashes --only-binary :all: -r requirements.lock

@@ -186,7 +186,7 @@ class ApiClient:
         """The events after `after`, then new events as they arrive, with reconnects, until `ended`.
 
         Raises:
-                Fault: the first connection is refused, or the daemon doesn't come back.
+            Fault: the first connection is refused, or the daemon doesn't come back.
         """
         place = str(after)
         while not ended():
@@ -203,7 +203,7 @@ class ApiClient:
         `hold` receives each open connection, and None when it closes. Shutting it down ends the iteration.
 
         Raises:
-                Fault: the first connection is refused, or the daemon doesn't come back.
+            Fault: the first connection is refused, or the daemon doesn't come back.
         """
         place: str | None = None
         params = {"session_id": session} if session else {}
@@ -251,7 +251,7 @@ class ApiClient:
         """Send a request and return its JSON.
 
         Raises:
-                NotRunning: nothing answers. Fault: the response is an error.
+            NotRunning: nothing answers. Fault: the response is an error.
         """
         try:
             response = self._http.request(method, path, **request)
@@ -266,7 +266,7 @@ def connect(settings: Settings) -> ApiClient:
     """A client of the daemon that runs on this data directory.
 
     Raises:
-            NotRunning: no daemon runs there.
+        NotRunning: no daemon runs there.
         NoOperatorKey: its key cannot be read.
     """
     said = runfile.read(settings.data_dir, "api")

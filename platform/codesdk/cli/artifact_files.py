@@ -47,10 +47,10 @@ def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: bool) -> None:
-    """Write an artifact to `output` atomically, or to stdout, where bytes precede a failure.
+    """Write an artifact to `output` atomically, or to stdout, which may receive bytes before a failure.
 
     Raises:
-            ArtifactDamaged: the received bytes don't match the recorded hash.
+        ArtifactDamaged: the received bytes don't match the recorded hash.
     """
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
@@ -73,7 +73,7 @@ def put(
     """Upload a file in chunks.
 
     Raises:
-            FileRefused: it can't be read.
+        FileRefused: it can't be read.
     """
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:

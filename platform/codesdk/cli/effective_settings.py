@@ -15,7 +15,7 @@ def load_settings(
     """The settings from options and environment.
 
     Raises:
-            SettingWrong: names the invalid setting.
+        SettingWrong: names the invalid setting.
     """
     given = {"data_dir": _absolute(data_dir), "policies_dir": _absolute(policies), "port": port, **more}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})

@@ -40,7 +40,7 @@ def run_command(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has gone; what is left in the buffer must not fail once more at exit.
+        # The reader (`| head`) has gone; flushing the buffer at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as defect:  # noqa: BLE001 (the last place that can turn it into one line)
@@ -58,7 +58,7 @@ def print_fault(fault: Fault, *, as_json: bool) -> None:
 
 def _print_usage_error(wrong: TyperException, *, as_json: bool) -> int:
     message = wrong.format_message()
-    if message:  # none where there were no arguments at all: the help was shown then
+    if message:  # empty if there were no arguments: typer has printed the help
         advice = "Run `codesdk --help`, or `codesdk COMMAND --help`."
         _print_error({"code": "USAGE", "message": _sentence(message), "advice": advice}, as_json=as_json)
     return ExitCode.USAGE

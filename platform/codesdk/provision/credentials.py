@@ -1,14 +1,13 @@
-"""The passwords of a composed installation: made once, and handed to each service as the files that it alone mounts.
+"""Generates the passwords of a Compose installation and writes each service's credential files.
 
-`python -m codesdk.provision.credentials [ROOT]` runs before everything else and again at every start: what was made is
-kept, and the files are written anew from it, so a service gets a changed rule with the next `up`. Below ROOT, one volume
-each:
+`python -m codesdk.provision.credentials [ROOT]` runs first at every start. It keeps existing passwords and rewrites
+the files from them, so that changed rules take effect with the next `up`. ROOT contains one volume per service:
 
-    source/    the passwords; nobody else mounts it
-    postgres/  of the superuser, and the statements that make the two roles
-    redis/     the users and what each may do
-    migrate/   database URL of the owner, who may change the schema
-    api/, worker/   database URL of the role that reads and writes rows; Redis URL of a user of its own
+    source/    the passwords; no other service mounts it
+    postgres/  the superuser's password, and the SQL that creates the two roles
+    redis/     the ACL: users and their permissions
+    migrate/   database URL of the owner, which may change the schema
+    api/, worker/   database URL of a role that reads and writes rows; Redis URL of the service's own user
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from codesdk.eventlog.hints import CHANNEL
 ROOT = Path("/credentials")
 SOURCE = Path("source/passwords.json")
 BYTES = 32
-"""Of each password: 256 bits, more than any hash of it."""
+"""Random bytes per password: 256 bits, as many as the strongest hash of one."""
 _PRODUCER_COMMANDS = "+sadd +hset +expire +rpush +publish +subscribe +unsubscribe"
-"""What our wake-ups and hints send; seen with MONITOR on RQ 3.0."""
+"""Commands that publish wake-ups and hints; seen with MONITOR on RQ 3.0."""
 _CONSUMER_COMMANDS = "+blpop +del +info +multi +exec +discard +exists +srem +hget"
-"""What taking wake-ups needs besides, and an RQ worker's first and last words."""
+"""Further commands that an RQ worker needs to start, take wake-ups and stop."""
 
 
 class Passwords(FrozenModel):
-    """Of every role that has one."""
+    """The password of each role."""
 
     superuser: str
     owner: str
@@ -44,12 +43,15 @@ class Passwords(FrozenModel):
 
 
 def generate_passwords(token: Callable[[], str]) -> Passwords:
-    """New ones; `token` gives a random word of letters, digits, `-` and `_`, which needs no quoting anywhere below."""
+    """Generate new passwords.
+
+    `token` returns random letters, digits, `-` and `_`, which need no quoting in any of the files.
+    """
     return Passwords(**{name: token() for name in Passwords.model_fields})
 
 
 def service_files(passwords: Passwords) -> dict[str, str]:
-    """Path below the root -> content."""
+    """Return each file's content by its path below the root."""
     rows = f"postgresql://codesdk_app:{passwords.app}@postgres:5432/codesdk"
     return {
         "postgres/superuser": passwords.superuser,
@@ -64,7 +66,10 @@ def service_files(passwords: Passwords) -> dict[str, str]:
 
 
 def create_roles_sql(passwords: Passwords) -> str:
-    """Run once by the superuser, in the new database. What the owner makes later is the app's to read and write."""
+    """Return the SQL that the superuser runs once in the new database.
+
+    The app role may read and write every table that the owner creates.
+    """
     return f"""\
 CREATE ROLE codesdk_owner LOGIN PASSWORD '{passwords.owner}';
 CREATE ROLE codesdk_app LOGIN PASSWORD '{passwords.app}';
@@ -79,7 +84,7 @@ ALTER DEFAULT PRIVILEGES FOR ROLE codesdk_owner IN SCHEMA public GRANT USAGE, SE
 
 
 def redis_acl(passwords: Passwords) -> str:
-    """The queue's keys and the hints' channel, and no command that reads or changes the server itself."""
+    """Return the Redis ACL: access to the queue's keys and the hint channel, and no administrative commands."""
     may = f"resetkeys ~rq:* resetchannels &{CHANNEL} -@all +@connection -@dangerous -@admin {_PRODUCER_COMMANDS}"
     return "\n".join(
         [
@@ -96,7 +101,7 @@ def _hashed(password: str) -> str:
 
 
 def load_or_create(root: Path, token: Callable[[], str]) -> Passwords:
-    """What was made here before, else new ones, durable before anybody gets a file that is made from them."""
+    """Load the stored passwords, or create and fsync new ones before any file is derived from them."""
     path = root / SOURCE
     if path.exists():
         return Passwords.model_validate_json(path.read_bytes())
@@ -106,9 +111,9 @@ def load_or_create(root: Path, token: Callable[[], str]) -> Passwords:
 
 
 def write_service_files(root: Path, passwords: Passwords) -> None:
-    """Write each service's files, whole or not at all.
+    """Write each service's files atomically.
 
-    They are readable to all: each service runs as a user of its own choice, and only it mounts the directory.
+    They are world-readable: each service runs as its own user, and only that service mounts the directory.
     """
     for name, content in service_files(passwords).items():
         _write(root / name, content, 0o444)
@@ -120,7 +125,7 @@ def _write(path: Path, content: str, mode: int) -> None:
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask says
+        os.fchmod(descriptor, mode)  # os.open applies the umask
         file.write(content)
         file.flush()
         os.fsync(descriptor)
@@ -128,7 +133,7 @@ def _write(path: Path, content: str, mode: int) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Make what is missing, hand out what there is. Nothing of it is printed."""
+    """Create missing passwords and write all files. Prints no secrets."""
     root = Path(argv[0]) if argv else ROOT
     write_service_files(root, load_or_create(root, lambda: secrets.token_urlsafe(BYTES)))
 

@@ -1,4 +1,4 @@
-"""Administration from the command line: over HTTP where a daemon runs, else on the data directory itself."""
+"""Administration commands: over HTTP if a daemon runs, otherwise directly on the database."""
 
 from codesdk.cli.admin.client import AdminClient, HostChange, tenant_of
 from codesdk.cli.admin.connect import open_admin_client

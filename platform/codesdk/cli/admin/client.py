@@ -1,4 +1,4 @@
-"""What the commands of administration need of an installation, wherever they find it."""
+"""Port of the administration commands, implemented over HTTP and on the database."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ HostChange = Literal["drain", "activate", "lose"]
 
 
 class AdminClient(Protocol):
-    """What the commands need. Both implementations pass tests/integration/api/test_office.py."""
+    """Administers an installation. Both implementations pass tests/integration/api/test_office.py."""
 
     def tenants(self) -> list[Tenant]:
-        """All of them."""
+        """List all tenants."""
         ...
 
     def create_tenant(self, name: str) -> Tenant:
-        """A new one."""
+        """Create a tenant."""
         ...
 
     def set_weight(self, tenant: TenantId, weight: int) -> Tenant:
-        """Give it another share of each host."""
+        """Set the tenant's share of each host."""
         ...
 
     def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
-        """Let its sessions have the mode `yolo`, or not."""
+        """Allow or forbid the permission mode `yolo` for the tenant's sessions."""
         ...
 
     def suspend(self, tenant: TenantId) -> Tenant:
-        """Stop its keys and tokens."""
+        """Suspend a tenant: its keys and tokens stop working."""
         ...
 
     def resume(self, tenant: TenantId) -> Tenant:
-        """Undo that."""
+        """Resume a suspended tenant."""
         ...
 
     def quotas(self, tenant: TenantId) -> list[Quota]:
-        """Its limits, and what is used."""
+        """List the tenant's quotas and usage."""
         ...
 
     def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
-        """Limits of its own."""
+        """Set the tenant's own limits."""
         ...
 
     def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
-        """Its people and programs."""
+        """List the tenant's principals."""
         ...
 
     def create_principal(
@@ -64,53 +64,53 @@ class AdminClient(Protocol):
         kind: PrincipalKind,
         reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
-        """A new one."""
+        """Create a principal."""
         ...
 
     def groups(self, tenant: TenantId) -> list[Group]:
-        """Its groups."""
+        """List the tenant's groups."""
         ...
 
     def update_groups(
         self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()
     ) -> list[str]:
-        """Change a principal's groups; those that it is in then."""
+        """Add a principal to groups and remove it from others; return its groups afterwards."""
         ...
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
-        """Its keys."""
+        """List the tenant's API keys."""
         ...
 
     def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
-        """A new one."""
+        """Create an API key."""
         ...
 
     def revoke_key(self, key: str) -> ApiKey:
-        """End it."""
+        """Revoke an API key."""
         ...
 
     def hosts(self) -> list[HostRecord]:
-        """All of them."""
+        """List all hosts."""
         ...
 
     def host(self, wanted: str) -> HostRecord:
-        """The one of that name or id."""
+        """Get a host by name or id."""
         ...
 
     def change_host(self, wanted: str, change: HostChange) -> HostRecord:
-        """Drain it, put it back, or give it up."""
+        """Drain a host, activate it, or declare it lost."""
         ...
 
     def servers(self) -> list[ServerRecord]:
-        """The MCP servers of all hosts."""
+        """List the running MCP servers of all hosts."""
         ...
 
 
 def tenant_of(office: AdminClient, wanted: str) -> Tenant:
-    """The tenant of that name or id.
+    """Find a tenant by name or id.
 
     Raises:
-        TenantUnknown: none.
+        TenantUnknown: there is none.
     """
     found = next((each for each in office.tenants() if wanted in (each.id, each.name)), None)
     if found is None:

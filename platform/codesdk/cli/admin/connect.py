@@ -1,4 +1,4 @@
-"""Which way administration goes: whether a daemon runs on the data directory decides."""
+"""Chooses the administration client: HTTP if a daemon runs on the data directory, otherwise the database."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from codesdk.settings import Settings, runfile
 
 @contextmanager
 def open_admin_client(settings: Settings) -> Iterator[AdminClient]:
-    """The daemon's, where one runs on this data directory; else the directory's own.
+    """Open the client of the running daemon, or of the database if none runs.
 
     Raises:
         NotRunning: there is neither a daemon nor a database.
-        NoOperatorKey: a daemon runs, and its key cannot be read.
+        NoOperatorKey: a daemon runs, but its key can't be read.
     """
     if runfile.read(settings.data_dir, "api") is not None:
         with connect(settings) as daemon:

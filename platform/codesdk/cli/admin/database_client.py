@@ -1,4 +1,4 @@
-"""Administration on the data directory itself, where no daemon runs."""
+"""Administration directly on the database, while no daemon runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ DATA_DIRECTORY_PRINCIPAL = Principal(
     roles=tuple(Role),
     reach=Reach.INSTANCE,
 )
-"""Whoever can write the data directory can do all of this anyway; its name is what the log says of who did it."""
+"""The audit trail records this principal. No further check: a user who can write the data directory controls the
+installation.
+"""
 
 
 class DatabaseAdminClient:
-    """On the data directory."""
+    """Administers the installation through its services."""
 
     def __init__(self, administration: Administration, hosts: HostService, servers: ServerList) -> None:
         self._office = administration
@@ -35,39 +37,39 @@ class DatabaseAdminClient:
         self._servers = servers
 
     def tenants(self) -> list[Tenant]:
-        """All of them."""
+        """List all tenants."""
         return self._office.tenants(DATA_DIRECTORY_PRINCIPAL)
 
     def create_tenant(self, name: str) -> Tenant:
-        """A new one."""
+        """Create a tenant."""
         return self._office.create_tenant(DATA_DIRECTORY_PRINCIPAL, name)
 
     def set_weight(self, tenant: TenantId, weight: int) -> Tenant:
-        """Give it another share of each host."""
+        """Set the tenant's share of each host."""
         return self._office.set_weight(DATA_DIRECTORY_PRINCIPAL, tenant, weight)
 
     def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
-        """Let its sessions have the mode `yolo`, or not."""
+        """Allow or forbid the permission mode `yolo` for the tenant's sessions."""
         return self._office.allow_yolo(DATA_DIRECTORY_PRINCIPAL, tenant, allowed=allowed)
 
     def suspend(self, tenant: TenantId) -> Tenant:
-        """Stop its keys and tokens."""
+        """Suspend a tenant: its keys and tokens stop working."""
         return self._office.suspend(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def resume(self, tenant: TenantId) -> Tenant:
-        """Undo that."""
+        """Resume a suspended tenant."""
         return self._office.resume(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def quotas(self, tenant: TenantId) -> list[Quota]:
-        """Its limits, and what is used."""
+        """List the tenant's quotas and usage."""
         return self._office.quotas(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
-        """Limits of its own."""
+        """Set the tenant's own limits."""
         return self._office.set_limits(DATA_DIRECTORY_PRINCIPAL, tenant, changes)
 
     def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
-        """Its people and programs."""
+        """List the tenant's principals."""
         return self._office.principals(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def create_principal(
@@ -78,44 +80,44 @@ class DatabaseAdminClient:
         kind: PrincipalKind,
         reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
-        """A new one."""
+        """Create a principal."""
         return self._office.create_principal(DATA_DIRECTORY_PRINCIPAL, tenant, name, roles, kind=kind, reach=reach)
 
     def groups(self, tenant: TenantId) -> list[Group]:
-        """Its groups."""
+        """List the tenant's groups."""
         return self._office.groups(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def update_groups(
         self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()
     ) -> list[str]:
-        """Change a principal's groups."""
+        """Add a principal to groups and remove it from others; return its groups afterwards."""
         return self._office.update_groups(DATA_DIRECTORY_PRINCIPAL, principal, join=join, leave=leave)
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
-        """Its keys."""
+        """List the tenant's API keys."""
         return self._office.keys(DATA_DIRECTORY_PRINCIPAL, tenant)
 
     def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
-        """A new one."""
+        """Create an API key."""
         return self._office.create_key(DATA_DIRECTORY_PRINCIPAL, principal, name, ttl_s)
 
     def revoke_key(self, key: str) -> ApiKey:
-        """End it."""
+        """Revoke an API key."""
         return self._office.revoke_key(DATA_DIRECTORY_PRINCIPAL, key)
 
     def hosts(self) -> list[HostRecord]:
-        """All of them."""
+        """List all hosts."""
         return self._hosts.listing(DATA_DIRECTORY_PRINCIPAL)
 
     def host(self, wanted: str) -> HostRecord:
-        """The one of that name or id."""
+        """Get a host by name or id."""
         return self._hosts.find(DATA_DIRECTORY_PRINCIPAL, wanted)
 
     def change_host(self, wanted: str, change: HostChange) -> HostRecord:
-        """Drain it, put it back, or give it up; in the last case its sessions end when a process runs again."""
+        """Drain a host, activate it, or declare it lost. Sessions of a lost host end when the next process starts."""
         done: HostRecord = getattr(self._hosts, change)(DATA_DIRECTORY_PRINCIPAL, wanted)
         return done
 
     def servers(self) -> list[ServerRecord]:
-        """The MCP servers of all hosts."""
+        """List the running MCP servers of all hosts."""
         return self._servers.listing(DATA_DIRECTORY_PRINCIPAL)

@@ -1,4 +1,4 @@
-"""`codesdk groups`: who is in which group that policy may ask."""
+"""`codesdk groups`: list and change the groups of principals that policy may ask."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
 def change(
     group: str, principals: list[str], *, leave: bool, tenant: str, data_dir: Path | None, as_json: bool
 ) -> None:
-    """Let principals, by name or id, join or leave a group.
+    """Add principals, by name or id, to a group, or remove them from it.
 
     Raises:
-        InputWrong: the group cannot have that name. PrincipalUnknown: nothing was changed.
+        InputWrong: the group name is invalid. PrincipalUnknown: nothing was changed.
     """
     printer = Printer(as_json=as_json)
     name = validate_group_name(group)

@@ -1,4 +1,4 @@
-"""`codesdk hosts`: look, drain, put back, give up."""
+"""`codesdk hosts`: list, show, drain, activate, declare lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GIB = 1024**3
 
 
 def show_all(*, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List hosts."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.hosts()
@@ -32,7 +32,7 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
-    """The MCP servers that workers have."""
+    """List running MCP servers."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.servers()
@@ -45,10 +45,10 @@ def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """One of them.
+    """Show a host.
 
     Raises:
-        HostUnknown: none of that name or id.
+        HostUnknown: there is none of that name or id.
     """
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
@@ -68,10 +68,10 @@ def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def change(host: str, what: HostChange, *, data_dir: Path | None, as_json: bool) -> None:
-    """Do it, and say how the host stands then.
+    """Change a host's state and print the result.
 
     Raises:
-        HostUnknown: none of that name or id. HostConflict: it is lost.
+        HostUnknown: there is none of that name or id. HostConflict: the host is lost.
     """
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
@@ -121,7 +121,7 @@ def _format_time(at: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long that is, roughly."""
+    """Format a duration roughly."""
     if seconds is None:
         return "never"
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
@@ -135,6 +135,6 @@ def _state(host: HostRecord) -> str:
 
 
 def _usage(taken: int, most: int, unit: int) -> str:
-    """What is taken of what there is, where its operator said how much that is."""
+    """Format usage and capacity; the capacity only if the operator set one."""
     said = f"{taken / unit:g}" if unit == 1 else f"{taken / unit:.1f}"
     return f"{said} of {most / unit:g}" if most else said

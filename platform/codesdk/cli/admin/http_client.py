@@ -1,4 +1,4 @@
-"""Administration of a running daemon, over HTTP."""
+"""Administration over the HTTP API of a running daemon."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from codesdk.tenancy.tenant import Tenant
 
 
 class HttpAdminClient:
-    """Over HTTP, with the daemon's key."""
+    """Administers the installation over HTTP with the operator's key."""
 
     def __init__(self, daemon: ApiClient) -> None:
         self._daemon = daemon
 
     def tenants(self) -> list[Tenant]:
-        """All that the key may see."""
+        """List the tenants that the key may see."""
         found = self._daemon.request("GET", "/v1/tenants")["tenants"]
         return [Tenant.model_validate(each) for each in found]
 
     def create_tenant(self, name: str) -> Tenant:
-        """A new one."""
+        """Create a tenant."""
         return Tenant.model_validate(self._daemon.request("POST", "/v1/tenants", json={"name": name}))
 
     def set_weight(self, tenant: TenantId, weight: int) -> Tenant:
-        """Give it another share of each host."""
+        """Set the tenant's share of each host."""
         return Tenant.model_validate(self._daemon.request("PATCH", f"/v1/tenants/{tenant}", json={"weight": weight}))
 
     def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
-        """Let its sessions have the mode `yolo`, or not."""
+        """Allow or forbid the permission mode `yolo` for the tenant's sessions."""
         return Tenant.model_validate(self._daemon.request("PATCH", f"/v1/tenants/{tenant}", json={"yolo": allowed}))
 
     def suspend(self, tenant: TenantId) -> Tenant:
-        """Stop its keys and tokens."""
+        """Suspend a tenant: its keys and tokens stop working."""
         return Tenant.model_validate(self._daemon.request("POST", f"/v1/tenants/{tenant}/suspend"))
 
     def resume(self, tenant: TenantId) -> Tenant:
-        """Undo that."""
+        """Resume a suspended tenant."""
         return Tenant.model_validate(self._daemon.request("POST", f"/v1/tenants/{tenant}/resume"))
 
     def quotas(self, tenant: TenantId) -> list[Quota]:
-        """Its limits, and what is used."""
+        """List the tenant's quotas and usage."""
         return _quotas(self._daemon.request("GET", "/v1/quotas", params={"tenant_id": tenant}))
 
     def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
-        """Limits of its own."""
+        """Set the tenant's own limits."""
         limits = {resource.value: amount for resource, amount in changes.items()}
         return _quotas(
             self._daemon.request("PATCH", "/v1/quotas", params={"tenant_id": tenant}, json={"limits": limits})
         )
 
     def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
-        """Its people and programs."""
+        """List the tenant's principals."""
         found = self._daemon.request("GET", "/v1/principals", params={"tenant_id": tenant})["principals"]
         return [PrincipalRecord.model_validate(each) for each in found]
 
@@ -73,52 +73,52 @@ class HttpAdminClient:
         kind: PrincipalKind,
         reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
-        """A new one."""
+        """Create a principal."""
         wish = {"name": name, "roles": [role.value for role in roles], "kind": kind.value, "reach": reach.value}
         made = self._daemon.request("POST", "/v1/principals", params={"tenant_id": tenant}, json=wish)
         return PrincipalRecord.model_validate(made)
 
     def groups(self, tenant: TenantId) -> list[Group]:
-        """Its groups."""
+        """List the tenant's groups."""
         found = self._daemon.request("GET", "/v1/groups", params={"tenant_id": tenant})["groups"]
         return [Group.model_validate(each) for each in found]
 
     def update_groups(
         self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()
     ) -> list[str]:
-        """Change a principal's groups."""
+        """Add a principal to groups and remove it from others; return its groups afterwards."""
         change = {"join": list(join), "leave": list(leave)}
         answer = self._daemon.request("PATCH", f"/v1/principals/{principal}/groups", json=change)
         return [str(name) for name in answer["groups"]]
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
-        """Its keys."""
+        """List the tenant's API keys."""
         found = self._daemon.request("GET", "/v1/keys", params={"tenant_id": tenant})["keys"]
         return [ApiKey.model_validate(each) for each in found]
 
     def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
-        """A new one."""
+        """Create an API key."""
         wish = {"principal_id": principal, "name": name, "ttl_s": ttl_s}
         return NewKey.model_validate(self._daemon.request("POST", "/v1/keys", json=wish))
 
     def revoke_key(self, key: str) -> ApiKey:
-        """End it."""
+        """Revoke an API key."""
         return ApiKey.model_validate(self._daemon.request("DELETE", f"/v1/keys/{key}"))
 
     def hosts(self) -> list[HostRecord]:
-        """All of them."""
+        """List all hosts."""
         return [HostRecord.model_validate(each) for each in self._daemon.request("GET", "/v1/hosts")["hosts"]]
 
     def host(self, wanted: str) -> HostRecord:
-        """The one of that name or id."""
+        """Get a host by name or id."""
         return HostRecord.model_validate(self._daemon.request("GET", f"/v1/hosts/{quote(wanted, safe='')}"))
 
     def change_host(self, wanted: str, change: HostChange) -> HostRecord:
-        """Drain it, put it back, or give it up."""
+        """Drain a host, activate it, or declare it lost."""
         return HostRecord.model_validate(self._daemon.request("POST", f"/v1/hosts/{quote(wanted, safe='')}/{change}"))
 
     def servers(self) -> list[ServerRecord]:
-        """The MCP servers of all hosts."""
+        """List the running MCP servers of all hosts."""
         return [ServerRecord.model_validate(each) for each in self._daemon.request("GET", "/v1/mcp-servers")["servers"]]
 
 

@@ -1,4 +1,4 @@
-"""`codesdk keys`: make, list, revoke."""
+"""`codesdk keys`: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def create(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """A key for a principal of that name or id, who is made where roles are given and there is none.
+    """Create a key for a principal, by name or id. Creates the principal if it doesn't exist and roles are given.
 
-    `installation`: its roles go for the whole installation and not for its tenant alone.
+    `installation`: its roles apply to the whole installation instead of only its tenant.
 
     Raises:
-        PrincipalUnknown: there is none, and no role was given to make one with.
-        InputWrong: a name or the duration cannot be, or the principal is of its tenant alone, and more was wanted.
+        PrincipalUnknown: there is no such principal, and no role to create it with.
+        InputWrong: a name or the duration is invalid, or `installation` is set and the principal belongs to its
+        tenant alone.
     """
     printer = Printer(as_json=as_json)
     label = None if name is None else validate_name(name)
@@ -75,7 +76,7 @@ def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
 
 
 def revoke(key: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """End one."""
+    """Revoke a key."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         revoked = admin.revoke_key(key)

@@ -1,4 +1,4 @@
-"""`codesdk tenants`: make, look, suspend, limit."""
+"""`codesdk tenants`: create, list, show, suspend, limit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from codesdk.tenancy.tenant import Tenant
 
 
 def create(name: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Make one.
+    """Create a tenant.
 
     Raises:
-        InputWrong: the name is none.
+        InputWrong: the name is invalid.
     """
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
@@ -35,7 +35,7 @@ def create(name: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show_all(*, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List tenants."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.tenants()
@@ -49,7 +49,7 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """One of them, with its people and what it uses."""
+    """Show a tenant with its principals and usage."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = tenant_of(admin, tenant)
@@ -70,7 +70,7 @@ def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def set_weight(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool) -> None:
-    """Give it another share."""
+    """Set a tenant's share of each host."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.set_weight(tenant_of(admin, tenant).id, weight)
@@ -78,7 +78,7 @@ def set_weight(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool
 
 
 def allow_yolo(tenant: str, *, allowed: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Let its sessions have the mode `yolo`, or not."""
+    """Allow or forbid the permission mode `yolo` for a tenant's sessions."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.allow_yolo(tenant_of(admin, tenant).id, allowed=allowed)
@@ -88,7 +88,7 @@ def allow_yolo(tenant: str, *, allowed: bool, data_dir: Path | None, as_json: bo
 
 
 def suspend(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Stop its keys and tokens."""
+    """Suspend a tenant: its keys and tokens stop working."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.suspend(tenant_of(admin, tenant).id)
@@ -96,7 +96,7 @@ def suspend(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def resume(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Undo that."""
+    """Resume a suspended tenant."""
     printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.resume(tenant_of(admin, tenant).id)
@@ -104,10 +104,10 @@ def resume(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def quota(tenant: str, changes: list[str], *, data_dir: Path | None, as_json: bool) -> None:
-    """Show its limits, after setting those that are given.
+    """Set the given limits, then show all.
 
     Raises:
-        InputWrong: a limit cannot be read; none was set.
+        InputWrong: a limit is invalid; none was set.
     """
     printer = Printer(as_json=as_json)
     wanted = dict(parse_quota(change) for change in changes)

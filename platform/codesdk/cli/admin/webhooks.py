@@ -1,4 +1,4 @@
-"""`codesdk webhooks`: over HTTP, with the daemon's key."""
+"""`codesdk webhooks`: manages endpoints and deliveries over the HTTP API of the daemon."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from codesdk.webhooks.endpoint import Endpoint, EndpointWithSecret
 
 _PATH = "/v1/webhooks"
 TEST_S = 25.0
-"""Seconds that a test is waited for: a receiver has 15."""
+"""Seconds to wait for the result of a test; the receiver has 15."""
 
 
 class NotDelivered(Fault):
-    """The endpoint did not take the test."""
+    """The endpoint did not accept the test message."""
 
     code = "NOT_DELIVERED"
     exit_code = ExitCode.FAILED
 
 
 def create(wish: dict[str, Any], *, data_dir: Path | None, as_json: bool) -> None:
-    """Make one."""
+    """Create an endpoint."""
     with connect(load_settings(data_dir)) as daemon:
         made = EndpointWithSecret.model_validate(daemon.request("POST", _PATH, json=wish))
     _print_secret(made, as_json=as_json)
 
 
 def rotate(endpoint: str, overlap: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Renew its key."""
+    """Rotate an endpoint's signing secret."""
     wish = {"overlap_s": 0.0 if overlap in ("0", "0s") else parse_duration(overlap)}
     with connect(load_settings(data_dir)) as daemon:
         made = EndpointWithSecret.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/rotate", json=wish))
@@ -47,7 +47,7 @@ def rotate(endpoint: str, overlap: str, *, data_dir: Path | None, as_json: bool)
 
 
 def change(method: str, endpoint: str, verb: str, said: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Stop it, let it go on, or end it."""
+    """Disable, enable or delete an endpoint."""
     printer = Printer(as_json=as_json)
     body: dict[str, Any] = {"json": {}} if verb == "/disable" else {}
     with connect(load_settings(data_dir)) as daemon:
@@ -59,7 +59,7 @@ def change(method: str, endpoint: str, verb: str, said: str, *, data_dir: Path |
 
 
 def show(*, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List endpoints."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = [Endpoint.model_validate(each) for each in daemon.request("GET", _PATH)["endpoints"]]
@@ -76,10 +76,10 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Send a test and wait for it.
+    """Send a test message and wait for the result.
 
     Raises:
-        NotDelivered: with what was answered, or that nothing was.
+        NotDelivered: with the endpoint's answer, or that it sent none.
     """
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
@@ -101,7 +101,7 @@ def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def deliveries(endpoint: str, state: DeliveryState | None, limit: int, *, data_dir: Path | None, as_json: bool) -> None:
-    """The log of what went there."""
+    """List an endpoint's deliveries."""
     printer = Printer(as_json=as_json)
     wanted = {"limit": limit, **({"state": state.value} if state else {})}
     with connect(load_settings(data_dir)) as daemon:
@@ -123,7 +123,7 @@ def deliveries(endpoint: str, state: DeliveryState | None, limit: int, *, data_d
 
 
 def replay(endpoint: str, delivery: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Send it once more."""
+    """Send a delivery again."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         again = Delivery.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/deliveries/{delivery}/replay"))

@@ -1,1 +1,1 @@
-"""Approval."""
+"""Commands on approvals and grants."""

@@ -1,4 +1,4 @@
-"""`codesdk approvals`: what waits for a person, and the answer."""
+"""`codesdk approvals`: lists pending approvals and votes on them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.transcript import preview_text
 
 TABLE_MIN_WIDTH = 120
-"""Columns from which a table leaves room for what would run and why."""
+"""Terminal width in columns from which a table has room for the call and the reason."""
 SHOWN_INPUT = 2000
-"""Characters of an input in the table; `--json` has all of it."""
+"""Characters of an input in the table; `--json` prints all of it."""
 
 
 class NothingWaits(Fault):
-    """An answer that is for no question."""
+    """No pending approval matches the vote."""
 
     code = "NOTHING_WAITS"
     status = 404
@@ -38,7 +38,7 @@ class NothingWaits(Fault):
 
 
 class ApprovalSelection(NamedTuple):
-    """Which approvals an answer is for: one by its id, or all that wait of a rule, of a session, of both."""
+    """The approvals to vote on: one by id, or all pending ones of a rule, a session, or both."""
 
     approval: str | None = None
     rule: str | None = None
@@ -46,7 +46,7 @@ class ApprovalSelection(NamedTuple):
 
 
 def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List approvals."""
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
     warn_if_not_container(printer, settings)
@@ -67,7 +67,7 @@ def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path |
 
 
 def show_one(approval: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """One, whole."""
+    """Show one approval in full."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = daemon.approval(approval)
@@ -87,10 +87,10 @@ def vote(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Vote on the approval as it stands now, or on all that wait of a rule or session.
+    """Vote on an approval's current state, or on all pending approvals of a rule or session.
 
     Raises:
-        InputWrong: neither an id nor a rule nor a session is given. NothingWaits: none is waiting of what was chosen.
+        InputWrong: no id, rule or session is given. NothingWaits: no pending approval matches.
     """
     if chosen.approval is chosen.rule is chosen.session is None:
         advice = "Give its id (APPROVAL), or --rule, or --session; `codesdk approvals list` shows them."
@@ -115,9 +115,11 @@ def vote(
 
 
 def _selected(daemon: ApiClient, chosen: ApprovalSelection) -> Iterator[Approval]:
-    """What an answer is for; what comes after it began is not among them, for nobody has seen that.
+    """Yield the selected approvals.
 
-    Answer each before you ask for the next: a listing has 200, and those that are answered make room for the rest.
+    Skips those requested after the command started, because the user has not seen them.
+
+    Vote on each before you take the next: a page has 200 approvals, and answered ones make room for the rest.
     """
     if chosen.approval is not None:
         yield daemon.approval(chosen.approval)
@@ -134,7 +136,7 @@ def _selected(daemon: ApiClient, chosen: ApprovalSelection) -> Iterator[Approval
 
 
 def bulk_vote_hints(approvals: Sequence[Approval]) -> list[str]:
-    """How many wait of one rule in one session, and how to answer them together."""
+    """Return how many approvals of one rule wait in one session, and the command that answers them together."""
     counts = Counter((rule, each.session_id) for each in approvals for rule in each.rules[:1])
     return [
         f"{count} of the rule {rule}: `codesdk approvals approve --rule {rule} --session {session}` answers them together"
@@ -144,7 +146,7 @@ def bulk_vote_hints(approvals: Sequence[Approval]) -> list[str]:
 
 
 def detail_lines(approval: Approval, now: float) -> list[str]:
-    """Lines for a terminal, with what agents wrote made harmless."""
+    """Format an approval for a terminal. Escapes control characters in agent-supplied text."""
     shown = approval.shown
     left = f", {approval.expires_at - now:.0f} s left" if approval.state is ApprovalState.PENDING else ""
     commands = [" ".join(map(str, words)) for words in shown.get("commands", [])]
@@ -171,7 +173,7 @@ def detail_lines(approval: Approval, now: float) -> list[str]:
 
 
 def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
-    """The files that a yes is about, as they were looked at: if one of them is another by then, nothing runs."""
+    """List the bound files with their fingerprints; the call doesn't run if one of them changes."""
     bound = shown.get("bound")
     if not isinstance(bound, dict):
         return
@@ -191,7 +193,7 @@ def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
 
 
 def summary_lines(approvals: list[Approval], now: float) -> Iterator[str]:
-    """Three lines an approval, for a terminal in which a table would break its words."""
+    """Format each approval in three lines, for terminals too narrow for a table."""
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
         yield f"{approval.id}  {approval.state}{f', {left:.0f} s left' if left > 0 else ''}"
@@ -202,7 +204,7 @@ def summary_lines(approvals: list[Approval], now: float) -> Iterator[str]:
 
 
 def _preview_line(approval: Approval) -> str:
-    """How it went in a copy of the workspace, where it was tried."""
+    """Format the result of the dry run, if there was one."""
     preview = approval.shown.get("preview")
     return (
         f"{preview_text.HEADING.lower()}: {preview_text.outcome_line(preview)}" if isinstance(preview, Mapping) else ""
@@ -214,7 +216,7 @@ def _reason(approval: Approval) -> str:
 
 
 def table(approvals: list[Approval], now: float) -> ResponsiveTable:
-    """One row an approval. `now`: seconds since the epoch."""
+    """Return a table with one row per approval. `now`: seconds since the epoch."""
     shown = ResponsiveTable("approval", "state", "left", "call", "why", folds=("call", "why"))
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
@@ -227,7 +229,7 @@ def table(approvals: list[Approval], now: float) -> ResponsiveTable:
 
 
 def call_line(approval: Approval) -> str:
-    """What would run, on one line; control characters of an agent must not reach the terminal."""
+    """Format the call on one line. Escapes control characters in agent-supplied text."""
     asked = approval.shown.get("input", {})
     command = asked.get("command") if isinstance(asked, dict) else None
     text = command if isinstance(command, str) and len(asked) == 1 else json.dumps(asked, ensure_ascii=False)

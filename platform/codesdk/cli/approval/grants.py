@@ -1,4 +1,4 @@
-"""`codesdk grants`: what people let through beyond one call."""
+"""`codesdk grants`: lists and revokes grants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codesdk.cli.effective_settings import load_settings
 
 
 def show(*, every: bool, session: str | None, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List grants."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = daemon.grants(session, active=not every)
@@ -29,7 +29,7 @@ def show(*, every: bool, session: str | None, data_dir: Path | None, as_json: bo
 
 
 def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """End one."""
+    """Revoke a grant."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         ended = daemon.revoke_grant(grant)
@@ -40,7 +40,7 @@ def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def table(grants: list[Grant], now: float) -> ResponsiveTable:
-    """One row a grant. `now`: seconds since the epoch."""
+    """Return a table with one row per grant. `now`: seconds since the epoch."""
     shown = ResponsiveTable("grant", "state", "left", "uses", "what", "whose", "by", "why", folds=("what", "why"))
     for grant in grants:
         left = f"{grant.expires_at - now:.0f} s" if grant.state is GrantState.ACTIVE else ""

@@ -1,4 +1,4 @@
-"""`codesdk approvals watch`: what waits, as it comes, answered with single keys."""
+"""`codesdk approvals watch`: a live inbox with single-key votes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from codesdk.cli.stack.signals import Signals
 from codesdk.errors import Fault
 
 REFRESH_S = 15.0
-"""Seconds between two looks where neither a key nor news came: for what expires, whose end is told a little later."""
+"""Seconds between refreshes without keys or news. Expired approvals are reported a little late."""
 VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
 HELP = "a approves, r rejects, s leaves it, q ends"
 BATCH_HELP = "A approves and R rejects these together"
 
 ReadKey = Callable[[float], str]
-"""Waits so many seconds for a key, or for news; empty where no key came, `q` where none can come any more."""
+"""Waits up to that many seconds for a key or for news. Returns an empty string without a key, `q` at end of input."""
 
 
 class Inbox:
-    """One approval after the other, oldest first. What is shown is what is answered: a vote names its digest."""
+    """Shows one approval at a time, oldest first. A vote names the digest of the approval on the screen."""
 
     def __init__(
         self, daemon: ApiClient, pending: PendingApprovals, progress: Callable[[str], object], key: ReadKey
@@ -46,7 +46,7 @@ class Inbox:
         self._done: set[str] = set()
 
     def run(self) -> None:
-        """Until somebody presses q."""
+        """Run until the user presses q."""
         while True:
             waiting = [each for each in self._pending.waiting() if each.id not in self._done]
             if not waiting:
@@ -56,7 +56,10 @@ class Inbox:
                 return
 
     def _prompt(self, shown: Approval, waiting: Sequence[Approval]) -> bool:
-        """Show one, and what else waits of its rules in its session, until it is answered, left, or over. False: end."""
+        """Show an approval, and the others of its rules and session, until it is answered, skipped or over.
+
+        False: quit.
+        """
         batch = [each for each in waiting if (each.rules, each.session_id) == (shown.rules, shown.session_id)]
         for line in detail_lines(shown, time.time()):
             self._say(line)
@@ -85,14 +88,14 @@ class Inbox:
     def _vote(self, shown: Approval, verdict: Verdict) -> str:
         try:
             return f"{shown.id} is {self._daemon.vote(shown, verdict).state} now."
-        except Fault as fault:  # somebody was first, or it is not this person's: the inbox goes on
+        except Fault as fault:  # another person was faster, or this one may not vote
             return str(fault)
 
 
 def watch(*, session: str | None, data_dir: Path | None) -> None:
-    """Watch on this terminal."""
+    """Run the inbox on this terminal."""
     printer = Printer()
-    Signals()  # also a TERM, or a window that closes, gives the terminal its echo back
+    Signals()  # restores the terminal's echo also on SIGTERM and SIGHUP
     with (
         connect(load_settings(data_dir)) as daemon,
         PendingApprovals(daemon, session) as pending,
@@ -104,7 +107,10 @@ def watch(*, session: str | None, data_dir: Path | None) -> None:
 
 @contextmanager
 def _keys(bell: int) -> Iterator[ReadKey]:
-    """Keys of the terminal, each without Enter; of a pipe, its characters. `bell`: becomes readable where there is news."""
+    """Yield a reader of single keys from the terminal, or of characters from a pipe.
+
+    `bell`: file descriptor that becomes readable on news.
+    """
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
     def key(seconds: float) -> str:
@@ -113,7 +119,7 @@ def _keys(bell: int) -> Iterator[ReadKey]:
             os.read(bell, 1024)
         if sys.stdin not in ready:
             return ""
-        # Past Python's buffer: a key that stands there already would not be heard until the next one is pressed.
+        # Bypasses Python's buffer: select() can't see a key that is buffered already.
         return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
     try:

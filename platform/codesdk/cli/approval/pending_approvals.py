@@ -1,4 +1,4 @@
-"""What waits for a person, as the API tells it: listed once, then kept up by its feed on a thread of its own."""
+"""Tracks pending approvals: lists them once, then follows the API's feed on a thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from codesdk.approvals import Approval, ApprovalState
 from codesdk.cli.api_client import ApiClient
 
 FIRST_LISTING_S = 30.0
-"""Seconds until the first listing; the requests' own limit is the same."""
+"""Seconds to wait for the first listing, the same as the requests' timeout."""
 STOP_S = 5.0
 MAX_RESOLVED = 100
-"""Approvals that are over and remembered, since one of them may be on the screen."""
+"""Resolved approvals to keep, because one of them may be on the screen."""
 
 
 class PendingApprovals:
-    """A context manager: what waits is there from its beginning on."""
+    """A context manager; the list is complete once it is entered."""
 
     def __init__(self, daemon: ApiClient, session: str | None) -> None:
         self._daemon = daemon
@@ -33,14 +33,14 @@ class PendingApprovals:
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._follow, name="codesdk-approvals", daemon=True)
         self.bell, self._wakeup_fd = os.pipe()
-        """`bell` becomes readable with each change, for who waits for keys too."""
+        """`bell` becomes readable on each change, for callers that also wait for keys."""
         os.set_blocking(self._wakeup_fd, False)
 
     def __enter__(self) -> Self:
-        """Begin.
+        """Start following and wait for the first listing.
 
         Raises:
-            Fault: the API does not answer, or refuses.
+            Fault: the API doesn't answer, or refuses.
         """
         self._thread.start()
         try:
@@ -55,10 +55,10 @@ class PendingApprovals:
         self._stop()
 
     def waiting(self) -> list[Approval]:
-        """Oldest first.
+        """List pending approvals, oldest first.
 
         Raises:
-            Fault: it is not known any more: the API stays away, or refuses.
+            Fault: the list is out of date: the API stopped answering, or refuses.
         """
         with self._lock:
             if self._fault is not None:
@@ -67,7 +67,7 @@ class PendingApprovals:
         return sorted(there, key=lambda each: (each.created_at, each.id))
 
     def state(self, shown: Approval) -> ApprovalState:
-        """As it is by now.
+        """Return the approval's current state.
 
         Raises:
             Fault: see `waiting`.
@@ -80,7 +80,7 @@ class PendingApprovals:
     def _follow(self) -> None:
         try:
             for news in self._daemon.follow_approvals(self._session, self._set_connection, lambda: self._stopping):
-                # None: from here on everything is told, so what waits now is listed.
+                # None: the feed reports every change from here on, so list what is pending now.
                 listed = list(self._daemon.pending(self._session)) if news is None else []
                 with self._lock:
                     if news is None:
@@ -97,18 +97,18 @@ class PendingApprovals:
         self._notify()
 
     def _drop_oldest_resolved(self) -> None:
-        """Keep only the newest of those that are over."""
+        """Keep only the newest resolved approvals."""
         over = [id_ for id_, each in self._approvals.items() if each.state is not ApprovalState.PENDING]
         for id_ in over[:-MAX_RESOLVED]:
             del self._approvals[id_]
 
     def _set_connection(self, channel: socket.socket | None) -> None:
-        """The stream's connection, as long as it is open: to end it while it is read."""
+        """Keep the open stream's connection, so that another thread can close it during a read."""
         with self._lock:
             self._connection = channel
 
     def _notify(self) -> None:
-        with suppress(BlockingIOError):  # full: it has been said often enough
+        with suppress(BlockingIOError):  # the pipe is full, so it is readable already
             os.write(self._wakeup_fd, b".")
 
     def _stop(self) -> None:
@@ -118,6 +118,6 @@ class PendingApprovals:
                 with suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(STOP_S)
-        if not self._thread.is_alive():  # else it could write to another's file
+        if not self._thread.is_alive():  # else it could write to a reused descriptor
             os.close(self.bell)
             os.close(self._wakeup_fd)

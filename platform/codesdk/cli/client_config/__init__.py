@@ -1,1 +1,1 @@
-"""`codesdk connect`: how each agent's client is told about a session, written into its own configuration or printed."""
+"""`codesdk connect`: prints or writes the configuration that connects an agent's client to a session."""

@@ -1,4 +1,4 @@
-"""The second half of `codesdk connect --check`: which tools the client's own program sees."""
+"""Second half of `codesdk connect --check`: starts the client's own program and reports which tools it sees."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from codesdk.cli.client_config.fake_model_api import FakeModelApi, serve_fake_mo
 from codesdk.errors import ExitCode, Fault
 
 LIMIT_S = 60.0
-"""Seconds that a client's program may take to connect; it takes two or three on an idle machine."""
+"""Seconds for a client's program to connect; it takes two or three on an idle machine."""
 POLL_S = 0.1
-"""Seconds between looks at a program that says nothing."""
+"""Seconds between polls of a silent program."""
 _MAX_OUTPUT_CHARS = 400
-"""Characters of a program's last words."""
+"""Characters of a program's output that an error quotes."""
 _PREFIX = f"mcp__{SERVER_NAME}__"
 
 
 class ClientAbsent(Fault):
-    """The client's program is not installed here, so it cannot be asked."""
+    """The client's program is not installed here."""
 
     code = "CLIENT_ABSENT"
     status = 424
@@ -35,7 +35,7 @@ class ClientAbsent(Fault):
 
 
 class ClientSilent(Fault):
-    """The client's program was started, and shows nothing within its time."""
+    """The client's program was started, but showed no tools within the time limit."""
 
     code = "CLIENT_SILENT"
     status = 504
@@ -44,7 +44,7 @@ class ClientSilent(Fault):
 
 
 class ToolsNotSeen(Fault):
-    """The client's program ended, and none of the session's tools was seen."""
+    """The client's program ended without showing any of the session's tools."""
 
     code = "TOOLS_NOT_SEEN"
     status = 502
@@ -52,14 +52,14 @@ class ToolsNotSeen(Fault):
 
 
 def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
-    """The tools that the client's own program sees; None for a client that has no program which can be asked.
+    """Return the tools that the client's own program sees; None for a client without a program to start.
 
-    Claude Code says in its first message what it sees. The others tell only their model, so something that is none stands
-    in its place and hears it. The program is ended then.
+    Claude Code lists its tools in its first message. The others send them only to their model, so a fake model API
+    receives the list. The program is then ended.
 
     Raises:
         ClientAbsent: it is not on the PATH.
-        ClientSilent, ToolsNotSeen: it was asked, and sees none; or it cannot be started.
+        ClientSilent, ToolsNotSeen: it sees no tools of the session, or can't be started.
     """
     if kind not in PROGRAMS:
         return None
@@ -100,9 +100,9 @@ def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
 def _run_client(
     line: list[str], env: dict[str, str], home: Path, fake_model_api: FakeModelApi, token: str
 ) -> tuple[set[str], str | None]:
-    """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign.
+    """Return the tools that the program shows. If it shows none: the end of its output, or None if it still runs.
 
-    The words are without the token.
+    The output has the token redacted.
     """
     words = home / "words"
     with words.open("wb") as out:
@@ -116,7 +116,7 @@ def _run_client(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        except OSError as error:  # a download that was cut off, or a program of another machine
+        except OSError as error:  # a truncated download, or a binary for another architecture
             raise ToolsNotSeen(
                 f"{line[0]} cannot be started: {(error.strerror or str(error)).lower()}.", advice="Install it anew."
             ) from error
@@ -136,7 +136,7 @@ def _run_client(
 
 
 def _claude_tools(words: Path) -> set[str]:
-    """What Claude Code's first message lists."""
+    """Parse the tools in Claude Code's first message."""
     for line in words.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, AttributeError):
             message = json.loads(line)
@@ -146,7 +146,7 @@ def _claude_tools(words: Path) -> set[str]:
 
 
 def _output_tail(words: Path, token: str) -> str:
-    text = words.read_text(encoding="utf-8", errors="replace").replace(token, "…")  # whole: a cut one is not found
+    text = words.read_text(encoding="utf-8", errors="replace").replace(token, "…")  # redact before the cut
     return " ".join(text.split())[-_MAX_OUTPUT_CHARS:]
 
 

@@ -1,6 +1,8 @@
-"""How each client's own program is started so that it connects, and shows which tools it sees. Pure but for its files.
+"""Command lines that start each client's program so that it connects and shows its tools.
 
-Each gets a home of its own, with our piece of configuration and nothing of its user's, and the ear in its model's place.
+Writes only configuration files.
+
+Each program gets a home of its own with only our configuration, and the fake model API instead of its model.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ _KEY = "no-model-here"
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """A program's command line and what it finds in its environment."""
+    """A program's command line and environment."""
 
     line: list[str]
     env: dict[str, str] = field(default_factory=dict)
 
 
 Prepare = Callable[[str, Endpoint, Path, str], LaunchSpec]
-"""From the program's path, the session, a fresh home and the ear's URL."""
+"""Arguments: the program's path, the session's endpoint, an empty home directory, and the URL of the fake model API."""
 
 
 def _claude(program: str, to: Endpoint, home: Path, fake_model_api: str) -> LaunchSpec:
@@ -94,7 +96,7 @@ def _qwen(program: str, to: Endpoint, home: Path, fake_model_api: str) -> Launch
         "OPENAI_BASE_URL": f"{fake_model_api}/v1",
         "OPENAI_MODEL": "none",
         "QWEN_CODE_NO_RELAUNCH": "true",
-        # It sends loopback through a proxy too, whatever NO_PROXY says.
+        # It sends loopback requests through a proxy too and ignores NO_PROXY.
         "HTTP_PROXY": "",
         "HTTPS_PROXY": "",
     }
@@ -122,11 +124,14 @@ PROGRAMS: dict[ClientKind, tuple[str, Prepare]] = {
     ClientKind.QWEN: ("qwen", _qwen),
     ClientKind.KIMI: ("kimi", _kimi),
 }
-"""The programs that can be asked, by the name under which they are installed."""
+"""Programs that can be checked, with the name of their executable."""
 
 
 def client_environment(to: Endpoint, home: Path, path: str) -> dict[str, str]:
-    """What every program finds: its home and the token, nothing of its user's, and no way but to the session and to the ear."""
+    """Return the program's environment: its own home, the token, and a dead proxy.
+
+    The proxy blocks everything but loopback and the session's host. Nothing comes from the user's environment.
+    """
     dead = "http://127.0.0.1:9"
     proxies = {
         "HTTP_PROXY": dead,

@@ -1,7 +1,7 @@
-"""What each client wants to read. Pure: an endpoint goes in, a piece of configuration comes out.
+"""Generates each client's configuration from an endpoint. Pure functions.
 
-Keys and units are those that were tried with the versions in `docs/how-to/connect-an-agent.md`; Cursor's and VS Code's are
-from their documentation. Every entry has the client's own time limit for a call where there is a key for it, because the
+The keys and units were tested with the versions in `docs/how-to/connect-an-agent.md`; those of Cursor and VS Code are
+from their documentation. Every entry sets the client's own timeout for a call if there is a key for it, because the
 defaults run from 60 s to 600 s and change with versions.
 """
 
@@ -18,12 +18,14 @@ SERVER_NAME = "codesdk"
 URL_VARIABLE = "CODESDK_URL"
 TOKEN_VARIABLE = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
 WAIT_VARIABLE = "CODESDK_CLIENT_WAIT_S"
-"""What `codesdk mcp` reads where an option is not given; clients that start it have them in its environment."""
+"""The variable that `codesdk mcp` reads if the option isn't given. Clients that start the bridge set it in its
+environment.
+"""
 WAIT_HEADER = "CodeSDK-Wait"
 
 
 class ClientKind(StrEnum):
-    """The clients that we know by name."""
+    """The supported clients."""
 
     CLAUDE = "claude"
     CODEX = "codex"
@@ -38,33 +40,33 @@ class ClientKind(StrEnum):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A session, as a client reaches it."""
+    """A session's address and token for a client."""
 
     url: str
     token: str
     limit_s: int
-    """Seconds that the client should give one call."""
+    """The client's timeout for one call in seconds."""
     wait_s: int | None = None
-    """Seconds in which each call is answered; None: as the host's settings say."""
+    """Seconds within which each call is answered; None: the host's setting."""
 
     command: str = "codesdk"
-    """Our own program: with its path, since a client that starts it has another PATH than a shell."""
+    """The `codesdk` command with its full path: a client has another PATH than the user's shell."""
 
     def headers(self, token: str) -> dict[str, str]:
-        """The request's headers, with the token or with what the client puts in its place."""
+        """Return the request headers, with the token or the client's placeholder for it."""
         bounded = {} if self.wait_s is None else {WAIT_HEADER: str(self.wait_s)}
         return {"Authorization": f"Bearer {token}", **bounded}
 
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """What goes into the client's file."""
+    """The entry for the client's configuration file."""
 
     path: tuple[str, ...]
-    """Keys that lead to our entry."""
+    """Path of keys to our entry."""
     entry: dict[str, Any]
     more: tuple[tuple[tuple[str, ...], Any], ...] = ()
-    """Further values that the entry needs, each with the keys that lead to it."""
+    """Further values that the entry needs, each with its path of keys."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class ClientSpec:
 
     title: str
     file: Callable[[Path, Path], Path]
-    """Its file, from the user's home and the project's directory."""
+    """Returns the path of its file, from the user's home and the project directory."""
     piece: Callable[[Endpoint], ConfigEntry]
     toml: bool = False
     holds_token: bool = False
-    """The token stands in the file: the client cannot take it from elsewhere, or it is not known how."""
+    """Whether the file contains the token, because the client can't read it from elsewhere, or no way is known."""
     notes: tuple[str, ...] = ()
-    """What else its user should do; `{limit_s}` stands for the seconds that a call should have."""
+    """Further instructions for the user; `{limit_s}` is the timeout of a call in seconds."""
 
 
 def _claude(to: Endpoint) -> ConfigEntry:
@@ -208,7 +210,7 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
 
 
 def as_json(piece: ConfigEntry) -> str:
-    """The piece as a file of its own."""
+    """Format the entry as a JSON file."""
     found: dict[str, Any] = {}
     for path, value in ((piece.path, piece.entry), *piece.more):
         inner = found
@@ -219,7 +221,7 @@ def as_json(piece: ConfigEntry) -> str:
 
 
 def as_toml(piece: ConfigEntry) -> str:
-    """The piece as one table. Strings in JSON's way of writing are strings of TOML."""
+    """Format the entry as one TOML table. JSON string literals are valid in TOML."""
     lines = [f"[{'.'.join(piece.path)}]"]
     for key, value in piece.entry.items():
         if isinstance(value, dict):

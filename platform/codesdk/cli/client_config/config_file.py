@@ -1,4 +1,4 @@
-"""A client's own configuration file: read, and replaced whole or not at all, with what it was beside it."""
+"""Reads a client's configuration file and replaces it atomically, with a backup next to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from codesdk.cli.console.output_file import CannotWrite
 
 BACKUP_SUFFIX = ".before-codesdk"
-"""Behind the name of the file as it was when we were first put into it."""
+"""Suffix of the backup of the file before our first entry."""
 
 
 def read(place: Path) -> str:
-    """Its text; nothing where there is none.
+    """Return the file's text; empty if there is no file.
 
     Raises:
-        CannotWrite: it cannot be read.
+        CannotWrite: it can't be read.
     """
     try:
         with place.open(encoding="utf-8", newline="") as file:
@@ -27,23 +27,25 @@ def read(place: Path) -> str:
 
 
 def replace(place: Path, before: str, text: str, *, private: bool) -> None:
-    """Replace the file that says `before`; a new one, and one that is to be `private`, is its owner's alone.
+    """Replace the file atomically if its text is still `before`.
+
+    New and `private` files are readable by their owner only.
 
     Raises:
-        CannotWrite: it is as it was, or as its client wrote it meanwhile.
+        CannotWrite: the file is unchanged, or the client has written it meanwhile.
     """
     if read(place) != before:
         raise CannotWrite(f"{place} was changed by somebody else just now.", advice="Run this once more.")
-    target = place.resolve()  # a link stays one
+    target = place.resolve()  # keep a symlink
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
     _write(place, target, text, mode & ~0o077 if private else mode)
 
 
 def save_backup(place: Path, text: str) -> Path:
-    """Put what a file says beside it, with its mode; the one that is kept already is replaced.
+    """Write the text to the backup file, with the original's mode. Replaces an older backup.
 
     Raises:
-        CannotWrite: it could not be kept.
+        CannotWrite: the backup could not be written.
     """
     target = place.resolve()
     beside = target.with_name(target.name + BACKUP_SUFFIX)
@@ -60,7 +62,7 @@ def _write(place: Path, target: Path, text: str, mode: int) -> None:
             file.write(text)
         fresh.chmod(mode)
         fresh.replace(target)
-    except FileExistsError as error:  # another's, which is left to it
+    except FileExistsError as error:  # another process's file: leave it alone
         raise CannotWrite(f"{fresh} is there already.", advice="Remove it, if nothing writes it now.") from error
     except (OSError, UnicodeEncodeError) as error:
         fresh.unlink(missing_ok=True)

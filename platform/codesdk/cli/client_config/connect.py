@@ -1,4 +1,4 @@
-"""`codesdk connect`: prints a client's piece of configuration, or writes it into the client's file; and checks."""
+"""`codesdk connect`: prints a client's configuration or writes it to the client's file, and checks the connection."""
 
 from __future__ import annotations
 
@@ -43,18 +43,19 @@ def run(
     data_dir: Path | None,
     as_json_answer: bool,
 ) -> None:
-    """Do it.
+    """Print, write or check the configuration of a client.
 
     Raises:
-        TokenMissing: only one of address and token was given.
-        NotMergeable, CannotWrite: the client's file was left as it was.
-        HostUnreachable, HostNotReady, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check came to nothing.
+        TokenMissing: only one of URL and token was given.
+        NotMergeable, CannotWrite: the client's file is unchanged.
+        HostUnreachable, HostNotReady, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check
+        failed.
         Fault: no session could be opened.
     """
     printer = Printer(as_json=as_json_answer)
     client = CLIENTS[kind]
     place = file or client.file(Path.home(), Path.cwd())
-    if write:  # what cannot be merged is told before a session is opened for it
+    if write:  # fail on a file that can't be merged before opening a session
         _merge(client, config_file.read(place), client.piece(Endpoint("http://127.0.0.1", "", limit_s=1)))
     to = _endpoint(printer, url=url, token=token, wait_s=wait_s, workspace=workspace, data_dir=data_dir)
     piece = client.piece(to)
@@ -99,7 +100,7 @@ def _print_check(printer: Printer, client: ClientSpec, served: list[str], seen: 
 
 
 def _write_config(client: ClientSpec, place: Path, to: Endpoint) -> Path | None:
-    """Merge our entry into the client's file. Gives where it is kept as it was, if it was there and had none of ours."""
+    """Merge our entry into the client's file. Returns the path of the backup; None if there was nothing to back up."""
     before, piece = config_file.read(place), client.piece(to)
     merged = _merge(client, before, piece)
     kept = (
@@ -138,7 +139,7 @@ def _endpoint(
 
 
 def own_command() -> str:
-    """Where this very program lies; by its name alone where that cannot be told."""
+    """Return the path of this program; only its name if the path is unknown."""
     beside = Path(sys.executable).with_name("codesdk")
     return str(beside) if beside.is_file() else shutil.which("codesdk") or "codesdk"
 

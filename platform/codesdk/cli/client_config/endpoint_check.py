@@ -1,4 +1,4 @@
-"""Whether a session answers at its address, asked by the official client: the first half of `codesdk connect --check`."""
+"""First half of `codesdk connect --check`: lists the session's tools with the official MCP client."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from codesdk.mcphost.stdio_bridge.host_status import HostNotReady, check_ready
 from codesdk.mcphost.stdio_bridge.main import HostUnreachable
 
 LIMIT_S = 30.0
-"""Seconds for the whole list; a host answers in some milliseconds."""
+"""Seconds for the whole listing; a host answers in milliseconds."""
 _REFUSED = (401, 403)
 _UNKNOWN = 404
 
 
 class TokenRefused(Fault):
-    """The host answers, and does not take the token."""
+    """The host answers, but rejects the token."""
 
     code = "TOKEN_REFUSED"
     status = 401
@@ -29,7 +29,7 @@ class TokenRefused(Fault):
 
 
 class NoSession(Fault):
-    """Something answers there, and it is no open session of ours."""
+    """The server at this address has no open session for this token."""
 
     code = "NO_SESSION"
     status = 404
@@ -37,7 +37,7 @@ class NoSession(Fault):
 
 
 def list_served_tools(to: Endpoint) -> list[str]:
-    """The names of the session's tools.
+    """Return the names of the session's tools.
 
     Raises:
         HostUnreachable, HostNotReady, TokenRefused, NoSession: why there are none.
@@ -53,9 +53,9 @@ async def _check(to: Endpoint) -> list[str]:
             httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, trust_env=False) as http,
             http.stream("GET", to.url) as looked,
         ):
-            # No stream is opened without an MCP session; the answer says whether the token is taken.
+            # Without an MCP session no stream is opened; the status shows whether the token is valid.
             status = looked.status_code
-            if status >= HTTPStatus.BAD_REQUEST:  # an answer that ends; a stream would not
+            if status >= HTTPStatus.BAD_REQUEST:  # an error body ends; a stream would not
                 await looked.aread()
                 if unready := check_ready(to.url, looked):
                     raise unready
@@ -94,7 +94,7 @@ async def _list_tools(to: Endpoint) -> list[str]:
             McpClient(streamable_http_client(to.url, http_client=http)) as client,
         ):
             return sorted(tool.name for tool in (await client.list_tools()).tools)
-    except Exception as error:  # the client wraps what it met in groups
+    except Exception as error:  # the client wraps its errors in exception groups
         if met:
             raise met[0] from error
         raise NoSession(

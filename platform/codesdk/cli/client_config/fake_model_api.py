@@ -1,4 +1,4 @@
-"""Stands in for a model's API on loopback: hears which tools a program would offer its model, and says no to everything."""
+"""A fake model API on loopback: records the tools that a program offers its model, and rejects every request."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 from codesdk.cli.client_config.clients import SERVER_NAME
 
 MAX_BODY = 16 * 1024 * 1024
-"""Bytes of one request; a program's first one has some hundred thousand."""
+"""Maximum bytes of a request; a program's first one has some hundred thousand."""
 TOOL_PREFIXES = (f"mcp__{SERVER_NAME}__", f"mcp_{SERVER_NAME}_", f"{SERVER_NAME}_")
-"""What the programs put before our tools' names."""
+"""Prefixes that the programs put before our tools' names."""
 
 
 class FakeModelApi:
-    """What was heard so far."""
+    """The tools recorded so far."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.tools: set[str] = set()
-        """Names of our tools, as we call them."""
+        """Names of our tools, without prefixes."""
         self.tools_received = threading.Event()
 
     def handle_request(self, body: Any) -> None:
-        """One request's body."""
+        """Record the tools in a request body."""
         found = {name for name in map(_own_tool, _tool_names(body)) if name}
         if found:
             self.tools |= found
@@ -37,7 +37,7 @@ class FakeModelApi:
 
 @contextmanager
 def serve_fake_model_api() -> Iterator[FakeModelApi]:
-    """An ear on a free port, until the end of the block."""
+    """Serve the API on a free port until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 30
@@ -46,7 +46,7 @@ def serve_fake_model_api() -> Iterator[FakeModelApi]:
             length = self.headers.get("content-length", "")
             size = int(length) if length.isdecimal() else 0
             raw = self.rfile.read(min(size, MAX_BODY))
-            with contextlib.suppress(ValueError):  # not JSON: not what a model is asked with
+            with contextlib.suppress(ValueError):  # not JSON, so not a model request
                 fake_model_api.handle_request(json.loads(raw))
             self._refuse()
 
@@ -54,7 +54,7 @@ def serve_fake_model_api() -> Iterator[FakeModelApi]:
             self._refuse()
 
         def _refuse(self) -> None:
-            # 400 is what no program repeats; by then we know what we wanted to know.
+            # No program retries a 400, and the tools are recorded by now.
             body = b'{"error": {"type": "invalid_request_error", "code": 400, "message": "There is no model here."}}'
             self.send_response(400)
             self.send_header("content-type", "application/json")
@@ -64,7 +64,7 @@ def serve_fake_model_api() -> Iterator[FakeModelApi]:
             self.wfile.write(body)
 
         def log_message(self, *_args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -80,7 +80,7 @@ def serve_fake_model_api() -> Iterator[FakeModelApi]:
 
 
 def _tool_names(body: Any) -> Iterator[str]:
-    """The names of the tools in a request of any of the four APIs: Messages, Responses, Chat Completions, Gemini."""
+    """Yield the tool names in a request of any of the four APIs: Messages, Responses, Chat Completions, Gemini."""
     offered = body.get("tools") if isinstance(body, dict) else None
     for tool in offered if isinstance(offered, list) else ():
         if not isinstance(tool, dict):
@@ -88,7 +88,7 @@ def _tool_names(body: Any) -> Iterator[str]:
         function = tool.get("function")
         yield str((function if isinstance(function, dict) else tool).get("name", ""))
         inner = tool.get("functionDeclarations", tool.get("tools"))
-        before = f"{tool.get('name')}__" if "tools" in tool else ""  # a namespace, as Codex has them
+        before = f"{tool.get('name')}__" if "tools" in tool else ""  # a namespace, as in Codex
         for each in inner if isinstance(inner, list) else ():
             if isinstance(each, dict):
                 yield f"{before}{each.get('name', '')}"

@@ -1,7 +1,7 @@
-"""Changes one place of a JSON text with comments, and leaves every other character of it as it was.
+"""Edits one place in a JSON text with comments and keeps every other character.
 
-What clients call JSON often has comments and a comma behind the last member. Both are read as spaces here, so that places in
-what is read are places in the text.
+Clients' JSON files often have comments and trailing commas. Both are replaced by spaces before parsing, so that
+offsets in the parsed text are offsets in the original.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 UNIT = "  "
-"""What a text without lines of its own is indented by."""
+"""Indentation for a text on a single line."""
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 
 
 def read(text: str) -> Any:
-    """What it says.
+    """Parse the text.
 
     Raises:
-        ValueError: it is no JSON even so, or a key stands twice in one object.
+        ValueError: it is invalid JSON even without comments, or an object has a duplicate key.
     """
     return json.loads(_blank_comments(text), object_pairs_hook=_reject_duplicates)
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """With that value at the end of the path, whose missing objects are made. `read(text)` is an object.
+    """Return the text with the value at the path. Creates missing objects. `read(text)` must be an object.
 
     Raises:
-        ValueError: something on the way is no object.
+        ValueError: the path leads through a value that is not an object.
     """
     flat = _blank_comments(text)
     inner = _container(text, flat, _skip(flat, 0))
@@ -49,10 +49,10 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def append(text: str, key: str, items: Sequence[Any]) -> str:
-    """With those at the end of the list that the object has under that key; the list is made where there is none.
+    """Return the text with the items appended to the list at `key`. Creates a missing list.
 
     Raises:
-        ValueError: what is there is no list.
+        ValueError: the value at `key` is not a list.
     """
     for item in items:
         flat = _blank_comments(text)
@@ -70,24 +70,24 @@ def append(text: str, key: str, items: Sequence[Any]) -> str:
 class _Member:
     key: str | None
     start: int
-    """Of its value."""
+    """Offset of the member's value."""
     end: int
 
 
 @dataclass(frozen=True)
 class _Container:
-    """An object or a list, by where it stands."""
+    """Offsets and layout of an object or a list."""
 
     close: int
-    """Of its closing bracket."""
+    """Offset of the closing bracket."""
     members: tuple[_Member, ...]
     indent: str
-    """Of its members."""
+    """Indentation of the members."""
     outer: str
-    """Of its closing bracket."""
+    """Indentation of the closing bracket."""
     unit: str
     comma: bool
-    """There is one behind the last member."""
+    """Whether there is a trailing comma."""
 
 
 def _container(text: str, flat: str, start: int) -> _Container:
@@ -97,7 +97,7 @@ def _container(text: str, flat: str, start: int) -> _Container:
         key = None
         if keyed:
             key, at = _DECODER.raw_decode(flat, at)
-            at = _skip(flat, _skip(flat, at) + 1)  # past the colon
+            at = _skip(flat, _skip(flat, at) + 1)  # skip the colon
         _, end = _DECODER.raw_decode(flat, at)
         members.append(_Member(key, at, end))
         at = _skip(flat, end)
@@ -111,7 +111,7 @@ def _container(text: str, flat: str, start: int) -> _Container:
 
 
 def _append_member(text: str, inner: _Container, value: Any, key: str | None) -> str:
-    """With one member more at its end, on lines of its own; comments behind the last one stay there."""
+    """Append a member on lines of its own, after any comments behind the last one."""
     named = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
     head, tail = text[: inner.close], text[inner.close :]
     if inner.members and not inner.comma:
@@ -137,7 +137,7 @@ def _skip(flat: str, at: int) -> int:
 
 
 def _blank_comments(text: str) -> str:
-    """The text with spaces in the place of comments, and of a comma behind a last member."""
+    """Return the text with comments and trailing commas replaced by spaces."""
     flat = list(_strip_comments(text))
     comma, inside, at = -1, False, 0
     while at < len(flat):

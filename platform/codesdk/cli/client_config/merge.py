@@ -1,4 +1,4 @@
-"""Puts our entry into a client's own file, and changes nothing else in it: checked by reading both again."""
+"""Merges our entry into a client's configuration file. Parses both versions to verify that nothing else changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEADER = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?", re.ASCII)
 
 
 class NotMergeable(Fault):
-    """The client's file is not in a form that we can change without harm; it was left as it is."""
+    """The client's file can't be changed safely; it is unchanged."""
 
     code = "NOT_MERGEABLE"
     status = 409
@@ -22,10 +22,10 @@ class NotMergeable(Fault):
 
 
 def merge_json(text: str, piece: ConfigEntry) -> str:
-    """The file's text with our entry in place of the one that may be there; comments and layout stay.
+    """Return the file's text with our entry added or replaced. Keeps comments and layout.
 
     Raises:
-        NotMergeable: it is no JSON object, even with comments, or something else stands in the way.
+        NotMergeable: it is not a JSON object, even with comments allowed, or another value is in the way.
     """
     if not text.strip():
         return as_json(piece)
@@ -44,10 +44,12 @@ def merge_json(text: str, piece: ConfigEntry) -> str:
 
 
 def merge_toml(text: str, piece: ConfigEntry) -> str:
-    """The same for TOML; comments and layout stay, since only our own tables are cut out and written anew.
+    """Return the file's text with our entry added or replaced.
+
+    Rewrites only our own tables, so comments and layout stay.
 
     Raises:
-        NotMergeable: the result would say something else about anything but our entry.
+        NotMergeable: the merge would change a value outside our entry.
     """
     try:
         before = tomllib.loads(text)
@@ -65,7 +67,7 @@ def merge_toml(text: str, piece: ConfigEntry) -> str:
 
 
 def has_entry(text: str, piece: ConfigEntry, *, toml: bool) -> bool:
-    """Whether an entry of ours is in it already; the text is one that was merged."""
+    """Whether the text has our entry already. The text must be mergeable."""
     found: Any = tomllib.loads(text) if toml else jsonc.read(text)
     for key in piece.path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -87,7 +89,10 @@ def _remove_own_tables(text: str, path: tuple[str, ...]) -> str:
 
 
 def _trailing_comments(cut: list[str]) -> list[str]:
-    """The comments behind the last value of a table: they may be about what follows, or be what somebody put aside."""
+    """Return the comments after a table's last value.
+
+    They may belong to what follows, or be commented-out values, so they stay.
+    """
     start = len(cut)
     while start and (not cut[start - 1].strip() or cut[start - 1].lstrip().startswith("#")):
         start -= 1
@@ -96,7 +101,7 @@ def _trailing_comments(cut: list[str]) -> list[str]:
 
 
 def _pop_path(found: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """Remove what is there, and the tables that are empty then, and give it."""
+    """Remove and return the value at the path, and remove tables that become empty."""
     inner = found.get(path[0])
     if len(path) == 1:
         return found.pop(path[0], None)
@@ -115,7 +120,7 @@ def _set_path(found: Any, path: tuple[str, ...], value: Any) -> None:
 
 
 def _append_missing(found: dict[str, Any], path: tuple[str, ...], wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to a list what it does not hold, by `id`, and give that."""
+    """Append the wanted items that the list doesn't have, by `id`, and return them."""
     there = found.setdefault(path[0], [])
     if not isinstance(there, list):
         raise _not_mergeable(f"{path[0]} is no list in it")

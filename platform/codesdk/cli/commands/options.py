@@ -12,7 +12,7 @@ def parse_path(text: str) -> Path:
     """Parse a path.
 
     Raises:
-            BadParameter: it's empty.
+        BadParameter: it's empty.
     """
     if not text:  # Path("") is the current directory, which nobody means by `--data-dir "$UNSET"`
         raise typer.BadParameter("It is empty; give a path, or leave the option out.")

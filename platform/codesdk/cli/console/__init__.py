@@ -1,1 +1,1 @@
-"""Console."""
+"""Terminal input and output."""

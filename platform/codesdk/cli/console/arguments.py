@@ -1,4 +1,4 @@
-"""What people write on the command line: names, durations, limits."""
+"""Parses command-line values: names, durations, limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 
 
 class InputWrong(Fault):
-    """A name, a duration or a limit cannot be."""
+    """A name, a duration or a limit is invalid."""
 
     code = "INPUT_WRONG"
     status = 400
@@ -23,10 +23,10 @@ class InputWrong(Fault):
 
 
 def parse_duration(text: str) -> float:
-    """`90d`, `12h`, `30m`, `45s` in seconds.
+    """Parse `90d`, `12h`, `30m` or `45s` into seconds.
 
     Raises:
-        InputWrong: it is none of these, or nothing.
+        InputWrong: it has none of these forms, or is zero.
     """
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
     if found is None:
@@ -35,10 +35,10 @@ def parse_duration(text: str) -> float:
 
 
 def parse_quota(text: str) -> tuple[Resource, int | None]:
-    """`sessions=10`, `artifact_bytes=5GiB`, `sessions=none` (0: no limit), `sessions=default` (None).
+    """Parse `sessions=10`, `artifact_bytes=5GiB`, `sessions=none` (0: no limit) or `sessions=default` (None).
 
     Raises:
-        InputWrong: it cannot be read.
+        InputWrong: it has none of these forms.
     """
     name, _, amount = text.partition("=")
     if name not in [resource.value for resource in Resource]:
@@ -53,10 +53,10 @@ def parse_quota(text: str) -> tuple[Resource, int | None]:
 
 
 def validate_group_name(name: str) -> str:
-    """A group's name, as policy may write it.
+    """Return the group name if policy files may use it.
 
     Raises:
-        InputWrong: it may not.
+        InputWrong: it is invalid.
     """
     if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name) is None:
         raise InputWrong(
@@ -67,10 +67,10 @@ def validate_group_name(name: str) -> str:
 
 
 def validate_name(name: str) -> str:
-    """A name that may be given, as the API has it.
+    """Return the name if the API accepts it.
 
     Raises:
-        InputWrong: it may not.
+        InputWrong: it is invalid.
     """
     try:
         return TypeAdapter[str](Name).validate_python(name)

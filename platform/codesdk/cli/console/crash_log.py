@@ -1,4 +1,4 @@
-"""Where the traceback of a defect goes."""
+"""Writes tracebacks of defects to files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from codesdk.settings import default_data_dir
 
 
 def write_crash_log(defect: BaseException) -> Path:
-    """Write the traceback down and say where; a directory that cannot be written must not hide the defect."""
+    """Write the traceback and return its path. Falls back to a temporary directory rather than hide the defect."""
     text = "".join(traceback.format_exception(defect))
     name = f"crash-{os.getpid()}.log"
     for directory in (crash_log_directory(), Path(tempfile.gettempdir())):
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Through mkstemp: in a shared directory a fixed name could be somebody's link.
+            # mkstemp: in a shared directory a fixed name could be another user's symlink.
             descriptor, path = tempfile.mkstemp(prefix=name + ".", dir=directory, text=True)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -28,5 +28,5 @@ def write_crash_log(defect: BaseException) -> Path:
 
 
 def crash_log_directory() -> Path:
-    """Where logs of what went wrong are kept, whatever data directory a run used."""
+    """Return the directory of crash logs, which doesn't depend on the data directory."""
     return default_data_dir() / "log"

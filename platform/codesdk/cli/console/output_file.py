@@ -1,4 +1,4 @@
-"""Where what is generated goes."""
+"""Writes generated files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class CannotWrite(Fault):
-    """A file that a command should write cannot be written."""
+    """An output file can't be written."""
 
     code = "CANNOT_WRITE"
     status = 400
@@ -20,15 +20,15 @@ class CannotWrite(Fault):
 
 
 def private_opener(path: str, flags: int) -> int:
-    """An opener of files that hold what agents did: for their owner's eyes."""
+    """Open a file with mode 0600, for content that agents produced."""
     return os.open(path, flags, 0o600)
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:
-    """Write it, and say where; `secret` for the owner alone, where the file is new.
+    """Write the text and print the path. `secret`: a new file is readable by its owner only.
 
     Raises:
-        CannotWrite: the place does not let itself be written to.
+        CannotWrite: the file can't be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

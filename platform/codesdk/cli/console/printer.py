@@ -1,4 +1,4 @@
-"""What people and machines read: progress on stderr, answers on stdout, both through rich."""
+"""Prints progress on stderr and answers on stdout, both through rich."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codesdk.cli.console.table import ResponsiveTable
 
 
 class Printer:
-    """Speaks to the person; with `as_json`, stdout carries JSON only."""
+    """Prints for people; with `as_json`, stdout carries only JSON."""
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
@@ -23,24 +23,24 @@ class Printer:
         self.err = Console(stderr=True, highlight=False)
 
     def progress(self, line: str) -> None:
-        """What is about to happen, or just did."""
+        """Print what is about to happen or just did."""
         if not self._quiet:
             self._print_status(Text.assemble(("·", "dim"), " ", line))
 
     def warn(self, line: str) -> None:
-        """Something that the person should know."""
+        """Print a warning."""
         self._print_status(Text.assemble(("!", "yellow"), " ", line))
 
     def _print_status(self, line: Text) -> None:
-        # A terminal that was closed must not keep us from stopping what we started.
+        # Cleanup must go on even if the terminal was closed.
         with contextlib.suppress(OSError):
             self.err.print(line, soft_wrap=True)
 
     def rows(self, listing: ResponsiveTable) -> None:
-        """Print them; what reads a pipe gets each row on one line."""
+        """Print a listing; in a pipe, one line per row."""
         self.out.print(listing, soft_wrap=not self.out.is_terminal)
 
     def emit(self, answer: Any) -> None:
-        """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""
+        """Print a JSON answer on one line, never wrapped or coloured."""
         sys.stdout.write(json.dumps(answer, ensure_ascii=False, default=str) + "\n")
         sys.stdout.flush()

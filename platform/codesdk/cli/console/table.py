@@ -1,4 +1,4 @@
-"""Rows for people: a table where all that one copies fits whole, two lines a row where it does not, a line a row for pipes."""
+"""Tables that adapt to the terminal: a table if the ids fit, else two lines per row; in a pipe, one line per row."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rich.text import Text
 from codesdk.cli.console.text import sanitize
 
 NARROWEST = 12
-"""Columns of the terminal that a column which may fold gets at least; with fewer, words fall into pieces."""
+"""Minimum width of a folding column in terminal columns; narrower ones break words apart."""
 _GAP = 2
 
 
 class ResponsiveTable(Table):
-    """Columns of which only those in `folds` may be broken: an id that is cut cannot be copied."""
+    """A table in which only the columns in `folds` may wrap: a truncated id can't be copied."""
 
     def __init__(self, *columns: str, folds: Collection[str] = ()) -> None:
-        """The first column says what the row is."""
+        """The first column identifies the row."""
         super().__init__(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
         for column in columns:
             self.add_column(column, no_wrap=column not in folds, overflow="fold")
@@ -30,12 +30,12 @@ class ResponsiveTable(Table):
     def add_row(
         self, *renderables: RenderableType | None, style: StyleType | None = None, end_section: bool = False
     ) -> None:
-        """A word is shown as it is: nothing in it is markup, and what would steer the terminal is written out."""
+        """Add a row. Escapes rich markup and terminal control characters."""
         cells = (Text(sanitize(each)) if isinstance(each, str) else each for each in renderables)
         super().add_row(*cells, style=style, end_section=end_section)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As the width allows."""
+        """Render for the available width."""
         wide = [max(_text(cell).cell_len for cell in (column.header, *column.cells)) for column in self.columns]
         gaps = _GAP * len(wide)
         if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""Text that agents and their tools wrote, made fit for a person's terminal."""
+"""Makes text from agents and tools safe for a terminal."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ def pluralize(number: int, one: str, many: str | None = None) -> str:
 
 
 def sanitize(text: str) -> str:
-    """The text on one line, with control characters and what reorders a line written out instead of obeyed."""
+    """Return the text on one line, with control and bidirectional-override characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

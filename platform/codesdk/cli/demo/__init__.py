@@ -1,1 +1,1 @@
-"""`codesdk demo`: one agent's calls through everything, with the record checked at the end."""
+"""`codesdk demo`: runs one agent's calls end to end and verifies the record."""

@@ -1,4 +1,4 @@
-"""The demo's agent: the official MCP client over HTTP, and beside it the person who approves, over HTTP as well."""
+"""The demo's agent, on the official MCP client over HTTP, and the approver, on the HTTP API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from codesdk.domain.tool_results import wire_name
 from codesdk.errors import Fault
 
 CALL_META_KEY = "codesdk/call"
-"""Key of a result's `_meta` that names its call."""
+"""Key in a result's `_meta` that holds the call's id."""
 ENDS = ("completed", "failed", "denied")
 STEP_S = 420.0
 """Seconds for one step: the longest call may run 300."""
@@ -33,7 +33,7 @@ WATCH_S = 0.5
 
 
 class Agent:
-    """Makes calls. Every result is read twice: as the agent gets it, and as the log tells it."""
+    """Makes calls. Reads every result twice: from the MCP client and from the log."""
 
     def __init__(
         self,
@@ -42,21 +42,21 @@ class Agent:
         event_collector: EventCollector,
         failure_reason: Callable[[], str | None],
     ) -> None:
-        """`failure_reason`: why a process of ours has ended, if one has."""
+        """`failure_reason`: returns why one of our processes has ended, if one has."""
         self._client = client
         self._daemon = daemon
         self._event_collector = event_collector
         self._failure_reason = failure_reason
 
     async def tools(self) -> list[str]:
-        """What the session may use, as the agent sees it."""
+        """List the session's tools through MCP."""
         return [tool.name for tool in (await self._client.list_tools()).tools]
 
     async def run_step(self, step: Step) -> tuple[Call, str]:
-        """Make the step's call; the call as the log tells it, and the text that the agent read.
+        """Make the step's call; return the call from the log, and the text that the agent received.
 
         Raises:
-            DemoFailed: it ended otherwise than it should, or a process of ours ended.
+            DemoFailed: the call did not end as expected, or one of our processes ended.
         """
         known = len(self._event_collector.events)
         call = asyncio.create_task(self._client.call_tool(wire_name(step.tool), step.input))
@@ -108,7 +108,7 @@ class Agent:
 
 
 async def _first_result(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[None]]) -> CallToolResult:
-    """The call's result; what goes wrong beside it ends the wait."""
+    """Return the call's result, or raise the first error of a task that runs next to it."""
     waiting: set[asyncio.Task[Any]] = {call, *beside}
     while not call.done():
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +119,7 @@ async def _first_result(call: asyncio.Task[CallToolResult], beside: set[asyncio.
 
 @asynccontextmanager
 async def connect_mcp(url: str, token: str, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
-    """The official client, with the session's token in every request; `legacy`: it speaks the older protocol."""
+    """Connect the official client with the session's token. `legacy`: use the older protocol version."""
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(30.0, read=STEP_S)
     async with (
@@ -130,7 +130,7 @@ async def connect_mcp(url: str, token: str, mode: Literal["auto", "legacy"] = "a
 
 
 def root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one reason in the nested groups that the client's tasks make of it; what is no fault becomes one."""
+    """Return the first fault in the client's nested exception groups; wraps any other exception in a fault."""
     first = group.exceptions[0]
     if isinstance(first, BaseExceptionGroup):
         return root_cause(first)
@@ -140,7 +140,7 @@ def root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def text_of(result: CallToolResult) -> str:
-    """What the model reads."""
+    """Return the text that the model receives."""
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 

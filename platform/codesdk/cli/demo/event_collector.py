@@ -1,4 +1,4 @@
-"""Reads a session's stream over HTTP from its first event on, as any app would, and lets others wait for what comes."""
+"""Collects a session's events over the HTTP stream, from the first event on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codesdk.errors import Fault
 
 
 class EventCollector:
-    """Follows the stream on a thread until the session's sandbox is gone, or `close`."""
+    """Follows the stream on a thread until the session's sandbox is removed or `close` is called."""
 
     def __init__(self, daemon: ApiClient, session: str) -> None:
         self._daemon = daemon
@@ -28,20 +28,20 @@ class EventCollector:
 
     @property
     def events(self) -> list[Event]:
-        """All that has come."""
+        """Return all events so far."""
         with self._changed:
             return list(self._events)
 
     def history(self) -> History:
-        """What has come, folded."""
+        """Fold the events so far."""
         return fold(self.events)
 
     def wait_for(self, matches: Callable[[Event], bool], timeout_s: float) -> Event:
-        """The first event that fits, come or coming.
+        """Return the first matching event, waiting for it if necessary.
 
         Raises:
             DemoFailed: none came in time.
-            Fault: what broke the stream.
+            Fault: the error that broke the stream.
         """
         until = time.monotonic() + timeout_s
         seen = 0
@@ -58,7 +58,7 @@ class EventCollector:
                     raise DemoFailed(f"An event did not come within {timeout_s:.0f} s; the last was {last}.")
 
     def close(self) -> None:
-        """Stop reading at the next event."""
+        """Stop at the next event."""
         self._closed = True
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in a demo."""
+"""The demo's fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class DemoFailed(Fault):
-    """A step did not end as it should, or the record does not match."""
+    """A step did not end as expected, or the record does not match."""
 
     code = "DEMO_FAILED"
     exit_code = ExitCode.FAILED

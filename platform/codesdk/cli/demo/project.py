@@ -1,9 +1,9 @@
-"""The demo's subject: the source of a real third-party project, fetched from the package index by pip and pinned.
+"""The demo's project: the source of a real third-party project, pinned and fetched from the package index with pip.
 
-sqlparse was chosen because its source archive holds its own tests, they need nothing but pytest and no network (537 of
-them, two seconds), and it has a small true defect to mend: it reads `trades ASOF JOIN quotes` as a table `trades` with
-the alias `ASOF`. pip must build the metadata of any archive that it downloads; sqlparse's build description is static
-(hatchling, no hooks), so nothing of the project itself runs on the host.
+sqlparse was chosen because its source archive contains its tests, which need only pytest and no network (537 of them,
+two seconds), and because it has a small real defect to fix: it parses `trades ASOF JOIN quotes` as a table `trades`
+with the alias `ASOF`. pip must build the metadata of every archive that it downloads; sqlparse's build configuration
+is static (hatchling, no hooks), so none of the project's code runs on the host.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 PIP_TIME_LIMIT_S = 180.0
-"""A cold download takes one to ten seconds; the rest is for a slow index, after which the demo should say so."""
+"""A cold download takes one to ten seconds; the rest is for a slow index, after which the demo reports a failure."""
 
 
 class Edit(FrozenModel):
-    """A change that the demo makes: `before` stands exactly once in the file."""
+    """A replacement that the demo makes; `before` occurs exactly once in the file."""
 
     path: str
     before: str
@@ -33,23 +33,23 @@ class Edit(FrozenModel):
 
 
 class DemoProject(FrozenModel):
-    """A pinned source archive, and what the demo knows of its content."""
+    """A pinned source archive, and what the demo needs to know about its content."""
 
     name: str
     version: str
     sha256: str
-    """Of the `.tar.gz`, hex."""
+    """Hash of the `.tar.gz`, hex."""
     root: str
-    """The one top folder of the archive."""
+    """The archive's single top-level folder."""
     test_command: str
-    """A shell line that runs the project's own tests from `root`, offline; needs pytest 7.2 or newer."""
+    """Shell command that runs the project's own tests from `root`, offline; needs pytest 7.2 or newer."""
     tests: int
-    """How many pass in the untouched source."""
+    """Number of tests that pass in the unmodified source."""
     edit: Edit
-    """Mends the defect."""
+    """Fixes the defect."""
     test_path: str
     test_source: str
-    """A test (not in the archive) that fails before `edit` and passes after it."""
+    """A test, not in the archive, that fails before `edit` and passes after it."""
 
     @property
     def archive(self) -> str:
@@ -93,16 +93,16 @@ class ProjectUnavailable(Fault):
 
 
 def fetch_project(cache: Path, project: DemoProject = SQLPARSE, *, timeout_s: float = PIP_TIME_LIMIT_S) -> Path:
-    """The archive in `cache`, downloaded once; what is returned always has the pinned hash.
+    """Return the path of the archive in `cache`. Downloads it once and always verifies the pinned hash.
 
     Raises:
-        ProjectUnavailable: pip is missing, cannot reach an index, ran out of time, or was given another content.
+        ProjectUnavailable: pip is missing, can't reach an index, timed out, or received other content.
     """
     archive = cache / project.archive
     if archive.is_file() and _sha256(archive) == project.sha256:
         return archive
     cache.mkdir(parents=True, exist_ok=True)
-    # A folder per download, on the same file system: two demos at once each rename a whole file into place.
+    # One folder per download on the same file system: concurrent demos each rename a complete file into place.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as folder:
         _download(project, Path(folder), timeout_s)
         fetched = Path(folder) / project.archive
@@ -136,13 +136,13 @@ def _pip_line(project: DemoProject, pins: Path, folder: Path) -> list[str]:
     line = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     line += ["--no-deps", "--no-binary", project.name, "--require-hashes", "--requirement", str(pins)]
     if find_spec("hatchling") is not None:
-        # pip holds the build tools of an isolated build to no hash; ours, where it is installed, is a locked one.
+        # pip checks no hashes for the build tools of an isolated build; ours, if installed, comes from the lock file.
         line.append("--no-build-isolation")
     return [*line, "--dest", str(folder)]
 
 
 def _run(line: list[str], timeout_s: float) -> tuple[str, int | None]:
-    """Output and exit code; None where the time ran out and the whole group was killed."""
+    """Return output and exit code; the code is None if the command timed out and its process group was killed."""
     with subprocess.Popen(
         line,
         stdin=subprocess.DEVNULL,

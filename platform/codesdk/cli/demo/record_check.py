@@ -1,4 +1,4 @@
-"""Checks the record: what the stream delivered, what HTTP pages hold and what the database holds are one log."""
+"""Verifies the record: the stream, the API's pages and the database must contain the same log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPLAY_S = 60.0
 
 
 class RecordCheck:
-    """One session's record, from three sides."""
+    """One session's log from three sources."""
 
     def __init__(self, settings: Settings, daemon: ApiClient, session: str, streamed: list[Event]) -> None:
         self._settings = settings
@@ -30,10 +30,10 @@ class RecordCheck:
         self.stored = read_stored_log(settings, session).events
 
     def check_numbers(self) -> int:
-        """How many events the database holds, numbered 1 to that.
+        """Return the number of events in the database, which must be numbered from 1 without gaps.
 
         Raises:
-            DemoFailed: a number is missing or out of place.
+            DemoFailed: a number is missing or out of order.
         """
         numbers = [event.seq for event in self.stored]
         if numbers != list(range(1, len(numbers) + 1)):
@@ -41,7 +41,7 @@ class RecordCheck:
         return len(numbers)
 
     def check_same(self) -> None:
-        """Stream, pages and database agree, event by event.
+        """Compare stream, pages and database event by event.
 
         Raises:
             DemoFailed: names the first difference.
@@ -54,10 +54,10 @@ class RecordCheck:
                     raise DemoFailed(f"Event {two.seq} differs between the {name} and the database.")
 
     def check_replay(self) -> History:
-        """The history that another process folds from the database, equal to that of the stream.
+        """Replay the log in another process and compare it with the stream's history; return the history.
 
         Raises:
-            DemoFailed: it is another one, or the process failed.
+            DemoFailed: they differ, or the process failed.
         """
         replayed = ReplayResult.model_validate(json.loads(self._replay())).history
         if replayed != fold(self._streamed):

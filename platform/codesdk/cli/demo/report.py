@@ -1,4 +1,4 @@
-"""The live account: what each step did, who decided, how it ended; a spinner while it runs."""
+"""Prints the demo live: each step, its decision and result, with a spinner while it runs."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from codesdk.cli.logs.history_table import call_summary, outcome, rules
 
 EFFECT_STYLE = {"allow": "green", "ask": "yellow", "deny": "red"}
 MAX_LINE_CHARS = 96
-"""Characters of a result's line that are shown."""
+"""Characters of a result's line that are printed."""
 
 
 class DemoReport:
-    """Tells the demo to a person, or to a log where stdout is no terminal."""
+    """Prints the demo to a terminal, or as plain lines if stdout is not one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def title(self, text: str) -> None:
-        """Head a part."""
+        """Print a heading."""
         self._console.print()
         self._console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
 
     def line(self, text: str) -> None:
-        """A quiet remark."""
+        """Print a remark."""
         self._console.print(Text(text, style="dim"))
 
     def good(self, text: str) -> None:
-        """Something that was checked and holds."""
+        """Print a check that passed."""
         self._console.print(Text.assemble((" ✓ ", "green"), text), soft_wrap=True)
 
     def table(self, table: Table) -> None:
-        """A table, set in a little."""
+        """Print an indented table."""
         self._console.print(Padding(table, (1, 0, 0, 4)))
 
     @contextmanager
     def working(self, number: int, step: Step) -> Iterator[None]:
-        """While the step runs."""
+        """Show a spinner while the step runs."""
         with self._console.status(Text.assemble((f"{number} ", "bold"), step.title, (f"  {step.tool}", "dim"))):
             yield
 
     def step(self, number: int, step: Step, call: Call, text: str) -> None:
-        """A step that ended as it should."""
+        """Print a step that ended as expected."""
         shown = self._console
         shown.print()
         shown.print(Text.assemble((f" {number}  ", "bold"), (step.title, "bold")))
@@ -61,13 +61,13 @@ class DemoReport:
             shown.print(Text.assemble("    ", (step.note, "italic dim")))
 
     def left_out(self, number: int, step: Step, why: str) -> None:
-        """A step that this machine cannot show."""
+        """Print a step that this machine can't run."""
         self._console.print()
         self._console.print(Text.assemble((f" {number}  ", "bold"), (f"{step.title}: left out, {why}", "dim")))
 
 
 def decision_chain(call: Call) -> Text:
-    """`ask by rule x → allow by user → completed`."""
+    """Format the decisions: `ask by rule x → allow by user → completed`."""
     said = Text()
     for evaluation in call.voices:
         by = f"by rule {rules(call)}" if evaluation.source == "codesdk" else f"by {evaluation.source}"
@@ -77,14 +77,14 @@ def decision_chain(call: Call) -> Text:
 
 
 def timing(call: Call) -> Text:
-    """How long from the request to the end, and how much of it in the sandbox."""
+    """Format the total time and the time in the sandbox."""
     total = f"{call.total_ms:.0f} ms" if call.total_ms is not None else ""
     run = f" ({call.run_ms:.0f} ms in the sandbox)" if call.run_ms is not None else ""
     return Text(total + run, style="dim")
 
 
 def excerpt(text: str, show: str) -> str:
-    """One telling line of a result."""
+    """Return one line of a result."""
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     line = next((line for line in lines if show and show in line), lines[0]).strip()
     clean = "".join(c if c.isprintable() else " " for c in line)

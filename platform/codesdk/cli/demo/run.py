@@ -1,4 +1,4 @@
-"""The demo from start to stop: make the stack, drive an agent through it, check the record, stop everything."""
+"""Runs the demo: starts the stack, drives the agent, verifies the record, stops everything."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def run(*, data_dir: Path | None, policies: Path | None, sandbox: SandboxKind | 
     """Run the demo.
 
     Raises:
-        DemoFailed: a step did not end as it should; everything that was started is stopped.
-        Fault: what kept it from starting.
+        DemoFailed: a step did not end as expected; everything that was started is stopped.
+        Fault: the stack could not start.
     """
     printer = Printer(as_json=as_json)
     report = DemoReport(printer.err if as_json else printer.out)
     signals = Signals()
     began = time.monotonic()
     with _demo_data_dir(data_dir, printer) as place:
-        # Port 0: a demo must not care what else runs on the machine.
+        # Port 0: the demo must work regardless of what else runs on the machine.
         settings = apply_sandbox_choice(load_settings(place, policies or _demo_policies(), 0), sandbox, printer.warn)
         try:
             history = _run_demo(settings, printer, report)
@@ -146,7 +146,7 @@ def _check_record(stack: Stack, opened: OpenedSession, event_collector: EventCol
 
 @contextmanager
 def _demo_data_dir(data_dir: Path | None, printer: Printer) -> Iterator[Path]:
-    """The data directory: the one asked for, or one of its own, of which only the logs of a failure stay."""
+    """Yield the data directory: the given one, or a temporary one, of which only the logs of a failure are kept."""
     if data_dir is not None:
         yield data_dir
         return

@@ -17,12 +17,13 @@ from codesdk.sandbox.local.launch import is_world_executable
 from codesdk.sandbox.port import DOCKER
 
 TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
-"""As the policy's rule `run-tests` knows it; it leaves no caches in the workspace."""
+"""Matches the policy's rule `run-tests` and leaves no caches in the workspace."""
 FORBIDDEN = "rm -rf tests"
 ASKED = "chmod +x sqlparse/__main__.py && ls -l sqlparse/__main__.py"
 PROBE = """python3 -c 'import socket; socket.create_connection(("192.0.2.1", 443), timeout=3)'"""
-"""An address that is reserved for documentation (RFC 5737): nothing answers there on any network, so only the error
-tells: without a network the kernel has no route and refuses at once."""
+"""An address reserved for documentation (RFC 5737), where nothing answers on any network. The error is what matters:
+without a network the kernel has no route and fails at once.
+"""
 NO_ROUTE = "Network is unreachable"
 SHOWN_MIN_S = 300.0
 SEARCH, NETWORK = "Search the source", "Try to reach the network"
@@ -57,7 +58,7 @@ def unavailable_steps(facts: dict[str, Any]) -> dict[str, str]:
         missing[NETWORK] = "nothing keeps tools from this machine's network"
         python = Path(sys.executable).resolve()
         if facts.get("tool_uid") != os.getuid() and not is_world_executable(python):
-            # Without a wall tools see this machine as their user does, whose Python may have no pytest.
+            # Without isolation tools run with the machine's Python, which may have no pytest.
             missing[FAILING] = missing[PASSING] = f"{python}, which has pytest, is closed to the tools' user"
     if shutil.which("rg", path=SYSTEM_PATH) is None:
         missing[SEARCH] = "this machine has no ripgrep (`apt-get install ripgrep`)"
@@ -152,13 +153,13 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
 
 
 def patch(path: str, before: str, after: str) -> str:
-    """A unified diff."""
+    """Return a unified diff."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     return "".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"))
 
 
 def read_source(archive: Path, project: DemoProject) -> str:
-    """The content of the file that the demo edits."""
+    """Return the content of the file that the demo edits."""
     with tarfile.open(archive) as packed:
         member = packed.extractfile(f"{project.root}/{project.edit.path}")
         if member is None:

@@ -1,1 +1,1 @@
-"""Installation."""
+"""Commands on the installation as a whole."""

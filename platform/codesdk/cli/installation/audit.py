@@ -1,4 +1,4 @@
-"""`codesdk audit`: the chains, listed, sealed and verified on the database itself."""
+"""`codesdk audit`: lists, seals and verifies the audit trail, directly on the database."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _INSTALLATION_HINT = " What concerns all tenants is in another: --tenant install
 
 
 class HeadUnreadable(Fault):
-    """What was given is no end of a chain."""
+    """A `--head` is not a chain head."""
 
     code = "HEAD_UNREADABLE"
     exit_code = ExitCode.USAGE
 
 
 def show(tenant: str, *, after: int, data_dir: Path | None, as_json: bool) -> None:
-    """Print them.
+    """Print a chain's entries.
 
     Raises:
         TenantUnknown: there is none of that name or id.
@@ -59,7 +59,7 @@ def show(tenant: str, *, after: int, data_dir: Path | None, as_json: bool) -> No
 
 
 def seal(*, data_dir: Path | None, as_json: bool) -> None:
-    """Seal what has grown."""
+    """Seal new events of session logs."""
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         done = Sealer(record.database, record.writer, record.clock).seal()
@@ -70,10 +70,10 @@ def seal(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> int:
-    """Verify; the exit code says whether all is what it was.
+    """Verify all chains; the exit code is 1 if anything was changed.
 
     Raises:
-        HeadUnreadable: a `--head` has not the form in which this prints them.
+        HeadUnreadable: a `--head` doesn't have the format that this command prints.
     """
     printer = Printer(as_json=as_json)
     expected = dict(_parse_head(head) for head in heads)

@@ -14,7 +14,7 @@ from codesdk.errors import ExitCode
 
 
 def create_backup(target: Path, *, data_dir: Path | None, as_json: bool) -> int:
-    """Make a backup; exit code 1 where artifacts were damaged before it."""
+    """Create a backup; the exit code is 1 if it found artifacts that were damaged before."""
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         made = backup.create_backup(record, target.absolute())

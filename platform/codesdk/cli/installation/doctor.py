@@ -1,4 +1,4 @@
-"""`codesdk doctor`: the checks as a table."""
+"""`codesdk doctor`: prints the checks as a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS_STYLE = {
 
 
 def run(*, data_dir: Path | None, as_json: bool) -> int:
-    """Show every check; the exit code is 1 where any fails."""
+    """Run and print every check; the exit code is 1 if any fails."""
     printer = Printer(as_json=as_json)
     checks = run_checks(load_settings(data_dir))
     failed = worst_status(checks) is Status.FAIL
@@ -35,7 +35,7 @@ def run(*, data_dir: Path | None, as_json: bool) -> int:
 
 
 def table(checks: tuple[Check, ...]) -> Table:
-    """One row a check; how to mend it stands under what was found."""
+    """Return a table with one row per check; the fix is below the finding."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(no_wrap=True, style="bold")

@@ -1,4 +1,4 @@
-"""`codesdk init`: the data directory, the default tenant, and the operator's key, shown once."""
+"""`codesdk init`: creates the data directory, the default tenant and the operator's key, which is printed once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from codesdk.tenancy.tenant import DEFAULT_TENANT
 
 
 def run(*, rotate: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Make it and say the key.
+    """Create the operator and print its key.
 
     Raises:
-        AlreadyFounded: there is an operator, and `rotate` was not asked for.
-        DataDirUnusable, StorageUnavailable: with what to do.
+        AlreadyFounded: there is an operator, and `rotate` is not set.
+        DataDirUnusable, StorageUnavailable: with advice.
     """
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
     with open_admin_services(settings) as (tenancy, writer):
         kept = _key_owner(tenancy, read_key(settings.data_dir))
         made = writer.run(lambda unit: tenancy.operator_setup.found(unit, rotate=rotate))
-    if kept == made.key.principal_id:  # commands on this machine would be locked out with the old key
+    if kept == made.key.principal_id:  # the old key would lock commands on this machine out
         write_key(settings.data_dir, made.secret)
     if as_json:
         printer.emit({"data_dir": str(settings.data_dir), "tenant": DEFAULT_TENANT, **made.model_dump(mode="json")})
@@ -38,7 +38,7 @@ def run(*, rotate: bool, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show_key(printer: Printer, made: NewKey, what: str) -> None:
-    """For people: the key alone on a line of stdout, all else on stderr."""
+    """Print for people: the key alone on stdout, everything else on stderr."""
     printer.progress(f"{what} ({made.key.id}) is shown this once. Keep it: only its hash is stored.")
     printer.out.print(Text(made.secret), soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""`codesdk migrate`: brings the database to this version's schema, and ends."""
+"""`codesdk migrate`: migrates the database to this version's schema."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from codesdk.storage.migration import current_revision, upgrade
 
 
 def run(*, data_dir: Path | None, as_json: bool) -> None:
-    """Apply what is missing; a database that is up to date is left alone.
+    """Apply missing migrations; does nothing if the schema is current.
 
     Raises:
-        Fault: the database does not answer, or is not of this version.
+        Fault: the database doesn't answer, or its schema is newer than this version.
     """
     settings = load_settings(data_dir)
     settings.prepare_data_dir()

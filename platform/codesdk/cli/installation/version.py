@@ -1,4 +1,4 @@
-"""Small answers."""
+"""`codesdk version`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.domain.events import CONTRACT_VERSION
 
 
 def show_version(*, as_json: bool) -> None:
-    """Of the package, its contract and its Python."""
+    """Print the versions of the package, the event schema and Python."""
     printer = Printer(as_json=as_json)
     package = version("codesdk")
     python = sys.version.split()[0]

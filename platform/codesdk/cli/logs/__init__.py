@@ -1,1 +1,1 @@
-"""Logs."""
+"""Commands on session logs."""

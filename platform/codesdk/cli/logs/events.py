@@ -1,4 +1,4 @@
-"""`codesdk events show`: a session's log, printed or followed."""
+"""`codesdk events show`: prints or follows a session's log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from codesdk.cli.stack.signals import Signals
 from codesdk.domain.events import Event
 
 MAX_PAYLOAD_CHARS = 160
-"""Characters of a payload on one line; `--json` has all of it."""
+"""Characters of a payload on one line; `--json` prints all of it."""
 
 TRAILING_KEYS = frozenset({"tool_call_id", "attempt", "input_hash"})
-"""What every event of a call repeats: it must not push out of sight what only this one says."""
+"""Keys that every event of a call repeats; printed last, so that they don't push the others off the line."""
 
 
 def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Print the events there are, and with `follow` those that come; Ctrl-C ends it."""
+    """Print the existing events, and with `follow` new ones until Ctrl-C."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         daemon.session(session)
@@ -38,9 +38,9 @@ def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) ->
 
 
 def line(event: Event) -> Text:
-    """One event on one line."""
+    """Format an event on one line."""
     told = sorted(event.payload.items(), key=lambda item: item[0] in TRAILING_KEYS)
-    payload = sanitize(json.dumps(dict(told), ensure_ascii=False))  # JSON escapes some of what terminals obey
+    payload = sanitize(json.dumps(dict(told), ensure_ascii=False))  # JSON doesn't escape all terminal controls
     short = payload if len(payload) <= MAX_PAYLOAD_CHARS else f"{payload[:MAX_PAYLOAD_CHARS]}…"
     return Text.assemble(
         (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type!s:<27} ", "cyan"), short

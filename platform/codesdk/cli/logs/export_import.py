@@ -1,4 +1,4 @@
-"""`codesdk events export`, `import` and `prune`, on the database itself."""
+"""`codesdk events export`, `import` and `prune`, directly on the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class NoSessionSelected(Fault):
-    """Neither a session nor all of them, or both."""
+    """Neither a session nor `--all` was given, or both."""
 
     code = "NOTHING_NAMED"
     status = 400
@@ -37,10 +37,10 @@ def export_to(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Write an export to a file, whole or not at all, or to stdout.
+    """Write an export to a file atomically, or to stdout.
 
     Raises:
-        NothingNamed, FileRefused: the command line is wrong, or a file cannot be written.
+        NoSessionSelected, FileRefused: the command line is wrong, or a file can't be written.
     """
     if (session is None) != every:
         raise NoSessionSelected("Name a session, or --all.", advice="See `codesdk sessions list`.")
@@ -52,7 +52,7 @@ def export_to(
             return
         fresh = output.with_name(f".{output.name}-{os.getpid()}-{secrets.token_hex(4)}")
         try:
-            # An export holds every input and output in plain.
+            # An export contains all inputs and outputs in plain text.
             with open(fresh, "x", encoding="utf-8", newline="\n", opener=private_opener) as file:
                 done = export_logs(record, file, session, artifacts)
             fresh.rename(output)
@@ -66,10 +66,10 @@ def export_to(
 def import_from(
     file: Path, *, tenant: str | None, artifacts: Path | None, data_dir: Path | None, as_json: bool
 ) -> None:
-    """Take an export in.
+    """Import an export.
 
     Raises:
-        FileRefused: it cannot be read.
+        FileRefused: it can't be read.
     """
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
@@ -84,7 +84,7 @@ def import_from(
 
 
 def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Remove closed sessions."""
+    """Remove old closed sessions."""
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         retention = Retention(

@@ -1,4 +1,4 @@
-"""A session's log folded into what a person asks of it: each call, who decided what, and how it ended. Pure."""
+"""Folds a session's events into its calls: who decided each, and how it ended. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codesdk.domain.model import FrozenModel
 
 
 class Evaluation(FrozenModel):
-    """One evaluation of a call."""
+    """One evaluation of a call by policy, a grant or a person."""
 
     source: str
     result: str
@@ -19,53 +19,53 @@ class Evaluation(FrozenModel):
 
 
 class Call(FrozenModel):
-    """One tool call, as far as the log tells."""
+    """One tool call, as recorded in the log."""
 
     id: str
     name: str
     input: dict[str, Any] = {}
     voices: tuple[Evaluation, ...] = ()
     state: str = "requested"
-    """requested, waiting, approved, denied, running, completed or failed."""
+    """One of requested, waiting, approved, denied, running, completed, failed."""
     code: str | None = None
     reason: str = ""
     requested_at: str = ""
     ended_at: str = ""
     execution_env: str | None = None
-    """Where it ran; None where it did not."""
+    """Where it ran; None if it didn't run."""
     run_ms: float | None = None
     """Milliseconds in the sandbox."""
     result: Any = None
 
     @property
     def total_ms(self) -> float | None:
-        """Milliseconds from the request to the end, with any wait for a person; None while it has not ended."""
+        """Milliseconds from the request to the end, including any wait for approval; None before the end."""
         if not self.ended_at:
             return None
         return (_timestamp(self.ended_at) - _timestamp(self.requested_at)) * 1000
 
 
 class History(FrozenModel):
-    """What a session's log says."""
+    """A session's folded log."""
 
     calls: tuple[Call, ...] = ()
     last_seq: int = 0
     closed: bool = False
 
     def call(self, call_id: str) -> Call | None:
-        """The call of that id."""
+        """Return the call with this id."""
         return next((call for call in self.calls if call.id == call_id), None)
 
 
 class SequenceGap(ValueError):
-    """The numbers of a log are not 1, 2, 3 …."""
+    """The events are not numbered 1, 2, 3 …."""
 
 
 def fold(events: Iterable[Event]) -> History:
-    """The history that these events tell, which must be a log from its beginning.
+    """Fold the events, which must start with the first of the log.
 
     Raises:
-        Gap: a `seq` is missing or out of place.
+        SequenceGap: a `seq` is missing or out of order.
     """
     calls: dict[str, Call] = {}
     seq, closed = 0, False

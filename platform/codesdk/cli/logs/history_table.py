@@ -1,4 +1,4 @@
-"""A history as a table."""
+"""Formats a history as a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from codesdk.sandbox.port import DOCKER
 
 STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
 MAX_INPUT_CHARS = 200
-"""Characters; narrower terminals cut sooner."""
+"""Maximum characters; narrow terminals cut earlier."""
 
 
 def calls_table(history: History) -> Table:
-    """One row a call: what, who decided, how it ended, how long it took."""
+    """Return a table with one row per call: tool, decision, result, duration."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     shown.add_column("call", no_wrap=True, overflow="ellipsis", ratio=1)
     for column in ("decision", "rule", "outcome"):
@@ -39,7 +39,7 @@ def calls_table(history: History) -> Table:
 
 
 def call_summary(call: Call) -> Text:
-    """The tool and the gist of its input."""
+    """Format the tool and the main part of its input."""
     gist = _input_summary(call.input)
     gist = " ".join("".join(c if c.isprintable() else " " for c in gist).split())
     short = gist if len(gist) <= MAX_INPUT_CHARS else f"{gist[: MAX_INPUT_CHARS - 1]}…"
@@ -47,7 +47,7 @@ def call_summary(call: Call) -> Text:
 
 
 def _input_summary(given: dict[str, Any]) -> str:
-    """What matters most of an input: the command, the path, the pattern, the files of a patch."""
+    """Return the main part of an input: the command, the path, the pattern, or the files of a patch."""
     if isinstance(patched := given.get("patch"), str):
         return ", ".join(line[4:].removeprefix("b/") for line in patched.splitlines() if line.startswith("+++ "))
     value = next((given[name] for name in ("command", "path", "pattern", "argv") if name in given), given)
@@ -55,16 +55,16 @@ def _input_summary(given: dict[str, Any]) -> str:
 
 
 def decision(call: Call) -> str:
-    """Every voice, in order: `ask → user: allow`."""
+    """Format all evaluations in order: `ask → user: allow`."""
     return " → ".join(v.result if v.source == "codesdk" else f"{v.source}: {v.result}" for v in call.voices)
 
 
 def rules(call: Call) -> str:
-    """The rule that policy named; `default` where none matched."""
+    """Return the rule that policy applied; `default` if none matched."""
     return next((evaluation.rule or "default" for evaluation in call.voices if evaluation.source == "codesdk"), "")
 
 
 def outcome(call: Call) -> Text:
-    """The end, and its code where it has one."""
+    """Format the final state and its code, if any."""
     text = f"{call.state} ({call.code})" if call.code else call.state
     return Text(text, style=STATE_STYLE.get(call.state, "none"))

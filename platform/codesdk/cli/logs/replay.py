@@ -1,4 +1,4 @@
-"""`codesdk events replay`: what the log tells, and whether the rows beside it say the same."""
+"""`codesdk events replay`: folds a log and compares it with the stored calls."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from codesdk.transcript import fold as fold_transcript
 
 
 class ReplayResult(FrozenModel):
-    """The log's own story, and what does not agree with it."""
+    """The folded log and its differences from the stored calls."""
 
     history: History
     violation: str | None = None
-    """The first event that breaks an invariant."""
+    """The first event that breaks a log invariant."""
     differences: tuple[str, ...] = ()
-    """Between the log and the rows; not looked for where the log itself is broken."""
+    """Differences between the log and the stored calls; not checked if the log breaks an invariant."""
     imported: bool = False
-    """The log came from an export: there are no rows of calls to compare it with."""
+    """Whether the log was imported: an import has no stored calls to compare with."""
 
 
 def replay(session: str, *, data_dir: Path | None, as_json: bool) -> int:
-    """Fold, check, compare; the exit code says whether all agrees."""
+    """Fold, check and compare; the exit code is 1 if anything differs."""
     printer = Printer(as_json=as_json)
     replayed = compare(read_stored_log(load_settings(data_dir), session))
     if as_json:
@@ -47,11 +47,11 @@ def replay(session: str, *, data_dir: Path | None, as_json: bool) -> int:
 
 
 def compare(record: StoredLog) -> ReplayResult:
-    """The log against the rows."""
+    """Compare the log with the stored calls."""
     violation = first_violation(record.events)
     if violation is not None:
         history = History(last_seq=record.head)
-        with contextlib.suppress(ValueError, KeyError):  # what can be told of a broken log
+        with contextlib.suppress(ValueError, KeyError):  # a broken log may still fold partly
             history = fold(record.events)
         return ReplayResult(history=history, violation=violation.message, imported=record.imported)
     told = fold_transcript(record.events).calls
@@ -64,7 +64,7 @@ def _differences(record: StoredLog, told: Iterable[ToolCallRecord]) -> Iterator[
         yield f"the session counts {record.head} events, the log has {len(record.events)}"
     if record.imported:
         return
-    last = {call.tool_call_id: call for call in told}  # a row holds the newest attempt
+    last = {call.tool_call_id: call for call in told}  # a row describes the newest attempt
     stored = {row.identity.tool_call_id: row for row in record.calls}
     for call_id in {**last, **stored}:
         call, row = last.get(call_id), stored.get(call_id)

@@ -1,4 +1,4 @@
-"""A session's log straight from the database, in fresh services: no process of ours stands in between."""
+"""Reads a session's log directly from the database, independent of running processes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from codesdk.toolcalls.records.call_record import CallRecord
 
 
 class StoredLog(NamedTuple):
-    """A session's log, and what the rows beside it say."""
+    """A session's events and the stored state of its calls."""
 
     events: list[Event]
     head: int
-    """The number of the newest event, as the session's row has it."""
+    """The `seq` of the newest event according to the session's row."""
     calls: list[CallRecord]
     imported: bool
-    """Whether the log came from an export, and so without the rows that stood beside it."""
+    """Whether the log was imported, and so has no stored calls."""
 
 
 def read_stored_log(settings: Settings, session: str) -> StoredLog:
-    """All events, oldest first, and the rows of the calls.
+    """Read all events, oldest first, and the rows of the calls.
 
     Raises:
-        SessionUnknown: the database has no such session, or no event of it.
-        StorageUnavailable: the database does not answer.
-        SchemaTooNew, EventUnreadable: an event cannot be read by this version.
+        SessionUnknown: the database has no such session, or no events of it.
+        StorageUnavailable: the database doesn't answer.
+        SchemaTooNew, EventUnreadable: this version can't read an event.
     """
     place = settings.data_dir / "codesdk.db"
     if not settings.database_url and not place.exists():

@@ -1,4 +1,4 @@
-"""`codesdk transcript`: a session's log as a conversation."""
+"""`codesdk transcript`: prints a session's log as a conversation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codesdk.transcript import fold, html_page, markdown_page
 
 
 def emit(session: str, *, form: TranscriptFormat, output: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """Write it to a file or to stdout; with `as_json` its messages, calls, tasks and totals."""
+    """Write the transcript to a file or stdout. `as_json`: its messages, calls, tasks and totals."""
     told = fold(read_stored_log(load_settings(data_dir), session).events)
     if as_json:
         Printer(as_json=True).emit(told.model_dump(mode="json", exclude_none=True))

@@ -79,7 +79,7 @@ def try_tests(
 def decide(*, policies: Policies = None) -> int:
     """Read one call per line as JSON on stdin; write one decision per line.
 
-    A call: {"tool": "workspace.exec", "input": {"command": "git status"}}, and where it matters "principal" (an id, or
+    A call: {"tool": "workspace.exec", "input": {"command": "git status"}}, optionally with "principal" (an id, or
     {"id", "roles"}), "mode" (ask, auto, yolo), "session" ({"id", "tenant", "runtime", "labels"}).
     """
     from codesdk.cli.policy.decisions import decide_lines

@@ -1,4 +1,4 @@
-"""`codesdk policy diff` and `replay`."""
+"""`codesdk policy diff` and `replay`: compare decisions under two bundles."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def compare(
     report: Format,
     accept: bool,
 ) -> int:
-    """Judge the calls under both bundles. 1 where the second allows what the first did not, unless accepted.
+    """Evaluate the calls under both bundles. Returns 1 if the second newly allows a call, unless `accept` is set.
 
     Raises:
-        PolicyInvalid: one of the bundles. NotACall: a line of the calls. NotRunning: there is no record.
+        PolicyInvalid: a bundle is invalid. NotACall: a line is not a call. NotRunning: there is no database.
     """
     tools = known_tools()
     new = load_bundle(bundle_directory(after), list(tools))
     settings = load_settings(data_dir)
     with active_bundles(settings, list(tools)) if before is None else nullcontext() as running:
         if running is not None and running.shared is not None:
-            # By what the installation decides, with the tenants' and sessions' own rules on top of either.
+            # Evaluate as the installation does: tenants' and sessions' rules apply on top of both bundles.
             old, now, then = running.shared, running.with_shared(running.shared), running.with_shared(new)
             found = compare_calls(
                 read_recorded_calls(settings, days),
@@ -81,11 +81,11 @@ def compare(
 
 @contextmanager
 def active_bundles(settings: Settings, known_tools: list[str]) -> Iterator[RecordedBundles | None]:
-    """What the installation of this data directory decides by, as its database has it; None where it has none.
+    """Yield the bundles in force according to the database; None if there is no database.
 
     Raises:
-        StorageUnavailable, SchemaBehind: the database does not answer, or is an older version's.
-        PolicyInvalid: a version in force needs other tools.
+        StorageUnavailable, SchemaBehind: the database doesn't answer, or has an older version's schema.
+        PolicyInvalid: a version in force needs tools that are missing.
     """
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         yield None
@@ -96,10 +96,10 @@ def active_bundles(settings: Settings, known_tools: list[str]) -> Iterator[Recor
 
 
 def read_calls(path: Path) -> Iterator[PolicyQuery]:
-    """Calls from a file, one JSON object a line.
+    """Read calls from a file of JSON lines.
 
     Raises:
-        NotACall: with the number of the line.
+        NotACall: with the line number.
     """
     try:
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as lines:
@@ -111,15 +111,15 @@ def read_calls(path: Path) -> Iterator[PolicyQuery]:
 
 
 def read_recorded_calls(settings: Settings, days: float) -> Iterator[PolicyQuery]:
-    """Calls of an installation.
+    """Read an installation's recorded calls.
 
     Raises:
-        NotRunning: there is no database. StorageUnavailable: it does not answer. SchemaBehind: it is an older version's.
+        NotRunning: there is no database. StorageUnavailable: it doesn't answer. SchemaBehind: its schema is older.
     """
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         advice = "Name another --data-dir, or give calls in a file with --calls."
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
-    # Before the first page stand all the calls that are older: finding it takes as long as there are many.
+    # No time limit: the query for the first page scans all older calls.
     with closing(Database(settings.resolved_database_url(), NO_TIMEOUT)) as database:
         require_current_schema(database)
         yield from policy_inputs.inputs_since(database, days)

@@ -1,4 +1,4 @@
-"""`codesdk policy decide` and `explain`."""
+"""`codesdk policy decide` and `explain`: evaluate single calls."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.policy.evaluation.query import PolicyQuery, evaluate
 
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of one call; more than an MCP client can send."""
+"""Maximum bytes of a call; more than an MCP client can send."""
 
 
 class NotACall(Fault):
-    """The text is no call that can be asked about."""
+    """The text doesn't describe a call."""
 
     code = "NOT_A_CALL"
     status = 400
@@ -29,7 +29,10 @@ class NotACall(Fault):
 
 
 def decide_lines(policies: Path | None) -> int:
-    """One line out for each line in, in order. A line that is no call gets an error in its place, and the end is 65."""
+    """Write one decision per input line, in order.
+
+    An invalid line gets an error object, and the exit code is then 65.
+    """
     loaded = load(policies)
     printer = Printer(as_json=True)
     bad = False
@@ -45,10 +48,10 @@ def decide_lines(policies: Path | None) -> int:
 
 
 def run_explain(call: str | None, command: str | None, policies: Path | None, *, as_json: bool) -> int:
-    """Print the verdict and every rule's part in it.
+    """Print the decision and the result of every rule.
 
     Raises:
-        NotACall: neither a call nor a command, or both.
+        NotACall: neither a call nor a command is given, or both.
     """
     if (call is None) == (command is None):
         raise NotACall("Give either a call as JSON or --command.", advice="codesdk policy explain -c 'git status'")
@@ -76,15 +79,15 @@ def run_explain(call: str | None, command: str | None, policies: Path | None, *,
 
 
 def decision_json(trial: PolicyQuery, loaded: PolicyContext) -> dict[str, Any]:
-    """The verdict as `decide` writes it."""
+    """Return the decision in the format of `decide`."""
     return _decision_json(evaluate(trial, loaded.tools, loaded.bundle))
 
 
 def parse_trial(line: bytes) -> PolicyQuery:
-    """A call from its JSON.
+    """Parse a call from JSON.
 
     Raises:
-        NotACall: says what is wrong.
+        NotACall: with what is wrong.
     """
     if len(line) > MAX_LINE:
         raise NotACall(f"The call has {len(line)} bytes; at most {MAX_LINE} are read.")
@@ -95,7 +98,7 @@ def parse_trial(line: bytes) -> PolicyQuery:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "the call"
             raise NotACall(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from error
-        # The parser counts lines in this one text, and whoever gave many has a number for it already.
+        # The parser's line number is within this one line; the caller adds its own.
         why = f"{error.msg}, at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise NotACall(f"This is no JSON object: {why or 'it is too deep'}.") from error
 

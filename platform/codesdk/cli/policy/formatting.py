@@ -14,16 +14,16 @@ from codesdk.policy import PolicyInvalid, policy_schema
 
 
 def print_schema() -> int:
-    """On standard output."""
+    """Print the JSON Schema on stdout."""
     sys.stdout.write(json.dumps(policy_schema(), indent=2) + "\n")
     return ExitCode.OK
 
 
 def format_files(paths: list[Path], *, check: bool) -> int:
-    """Rewrite each file that is laid out in another way; each whole or not at all.
+    """Format the files that need it, each atomically.
 
     Raises:
-        PolicyInvalid: a file that cannot be read; those before it are done.
+        PolicyInvalid: a file can't be parsed; those before it are formatted.
     """
     printer = Printer()
     changed = [path for path in _files(paths) if _format_file(path, check=check)]

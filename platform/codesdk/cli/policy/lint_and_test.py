@@ -15,7 +15,7 @@ from codesdk.policy.testing.mutation import Mutant, run_mutants
 
 
 def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
-    """Report every finding. 65 where the bundle cannot be used."""
+    """Report all findings. Returns 65 if the bundle is invalid."""
     place = bundle_directory(directory)
     tools = known_tools()
     findings = lint(place, list(tools), tool_schemas=tools, day=SystemClock().now().date())
@@ -29,10 +29,10 @@ def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
 
 
 def run_tests(directory: Path | None, form: Format, *, mutants: bool, cover: bool) -> int:
-    """Run all tests; with `mutants` also measure them.
+    """Run all tests; `mutants` also runs mutation testing.
 
     Raises:
-        PolicyInvalid: the bundle, or a file of tests.
+        PolicyInvalid: the bundle or a test file is invalid.
     """
     bundle, tools, place = load(directory)
     expectations = read_expectations(place)

@@ -1,4 +1,4 @@
-"""The bundle and the tools that a command is about."""
+"""Loads the bundle and the tools for a policy command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codesdk.registry import Registry, Tool
 
 
 class PolicyContext(NamedTuple):
-    """What a question is judged by."""
+    """The bundle and tools that a command evaluates with."""
 
     bundle: Bundle
     tools: dict[str, Tool]
@@ -19,7 +19,7 @@ class PolicyContext(NamedTuple):
 
 
 def known_tools() -> dict[str, Tool]:
-    """The registry's tools by dotted name.
+    """Return the registry's tools by dotted name.
 
     Raises:
         ManifestInvalid: with file, line and column.
@@ -28,12 +28,12 @@ def known_tools() -> dict[str, Tool]:
 
 
 def bundle_directory(policies: Path | None) -> Path:
-    """The bundle that was named, or the one that the settings name."""
+    """Return the given bundle directory, or the configured one."""
     return load_settings(policies=policies).policies_dir
 
 
 def load(policies: Path | None) -> PolicyContext:
-    """Bundle and tools.
+    """Load bundle and tools.
 
     Raises:
         PolicyInvalid, ManifestInvalid: with file, line and column.

@@ -1,4 +1,4 @@
-"""One report in the forms that people, programs and pull requests read."""
+"""Writes a report as text, JSON, JUnit XML or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLE = {"error": "red", "warning": "yellow", "passed": "green"}
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a report, about a place."""
+    """One finding or test result, with its place in a file."""
 
     file: str
     line: int
@@ -25,12 +25,12 @@ class Item:
     message: str
     kind: Kind
     name: str = ""
-    """Of a test."""
+    """Name of a test."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one command found."""
+    """The result of one command."""
 
     title: str
     items: list[Item]
@@ -39,7 +39,7 @@ class Report:
 
 
 def write(report: Report, form: Format) -> None:
-    """Print it on standard output."""
+    """Print the report on stdout."""
     printer = Printer(as_json=form is Format.JSON)
     match form:
         case Format.JSON:
@@ -67,7 +67,7 @@ def _line(item: Item) -> Text:
 
 
 def _annotation(item: Item) -> str:
-    """A workflow command of GitHub; its data escape per cent and line breaks, its properties also colon and comma."""
+    """Format a GitHub workflow command. Data escapes percent and line breaks; properties also colon and comma."""
 
     def escaped(text: str, *, more: str = "") -> str:
         for character in "%\r\n" + more:
@@ -93,5 +93,5 @@ def _junit(report: Report) -> str:
 
 
 def _printable(text: str) -> str:
-    """XML has no way to write control characters at all."""
+    """Remove control characters, which XML can't represent."""
     return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)

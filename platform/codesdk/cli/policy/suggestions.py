@@ -1,4 +1,4 @@
-"""`codesdk policy suggest`."""
+"""`codesdk policy suggest`: suggests a rule from a recorded call."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _DECIDED_BY_MODE = (
 
 
 def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) -> int:
-    """Two pieces of YAML on standard output: for a file of the bundle, and for one of its tests.
+    """Print two YAML fragments on stdout: a rule for the bundle, and a test for it.
 
-    Comments alone where the rules allow such a call already.
+    Prints only comments if the rules allow such a call already.
 
     Raises:
-        NotACall: no such call, or a tool that does not exist. NoSafeRule: nothing narrow enough would allow it.
+        NotACall: there is no such call, or its tool doesn't exist. NoSafeRule: no narrow rule would allow it.
     """
     trial = parse_trial(call.encode()) if call.lstrip().startswith("{") else _recorded_trial(call, data_dir)
     loaded = load(policies)
@@ -42,7 +42,7 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
     bundle = _active_bundle(loaded, trial, policies, data_dir)
     now = evaluate(trial, loaded.tools, bundle)
     said = f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."
-    # A mode alone decides nothing here: no rule helps where `ask` asks, and one does where only `yolo` allows.
+    # Compare without the mode: no rule helps where mode `ask` asks, and one does where only `yolo` allows.
     if evaluate(trial.model_copy(update={"mode": PermissionMode.AUTO}), loaded.tools, bundle).effect is Effect.ALLOW:
         sys.stdout.write(f"{said}\n{_ALREADY_ALLOWED if now.effect is Effect.ALLOW else _DECIDED_BY_MODE}\n")
         return ExitCode.OK
@@ -65,7 +65,10 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
 
 
 def _active_bundle(loaded: PolicyContext, trial: PolicyQuery, policies: Path | None, data_dir: Path | None) -> Bundle:
-    """What the installation decides such a call by, where it has a record of that and no other bundle was named."""
+    """Return the installation's bundle in force for such a call.
+
+    Falls back to the loaded bundle if one was given or the installation has no record.
+    """
     if policies is not None:
         return loaded.bundle
     with active_bundles(load_settings(data_dir), list(loaded.tools)) as running:

@@ -1,4 +1,4 @@
-"""`codesdk policy versions`, `promote`, `rollback` and `shadow`: of the running installation, over its API."""
+"""`codesdk policy versions`, `promote`, `rollback` and `shadow`, over the daemon's API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT_HASH_CHARS = 19
 
 
 def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
-    """What was in force, newest first, and what put it there."""
+    """List the versions that were in force, newest first, with who promoted them."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = daemon.request("GET", "/v1/policy/versions", params={"layer": _layer(tenant=tenant)})
@@ -44,7 +44,7 @@ def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
 
 
 def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
-    """Put a bundle or a version into force."""
+    """Promote a bundle or a version."""
     body = {"layer": _layer(tenant=tenant), "comment": comment, **_version_or_files(wanted)}
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
@@ -61,7 +61,7 @@ def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, a
 
 
 def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bool, as_json: bool) -> int:
-    """Back to what was in force before, or to the files."""
+    """Go back to the previous version, or to the files."""
     body = {"layer": _layer(tenant=tenant), "comment": comment, "to_files": to_files}
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
@@ -77,7 +77,7 @@ def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bo
 
 
 def start_shadow(wanted: str, data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
-    """Try a bundle on live calls."""
+    """Start a shadow bundle on live calls."""
     body = {"layer": _layer(tenant=tenant), **_version_or_files(wanted)}
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
@@ -90,7 +90,7 @@ def start_shadow(wanted: str, data_dir: Path | None, *, tenant: bool, as_json: b
 
 
 def shadow_status(data_dir: Path | None, *, tenant: bool, as_json: bool, end: bool = False) -> int:
-    """What the candidate did so far; with `end`, the last time."""
+    """Print how the shadow decided so far; `end` also stops it."""
     printer = Printer(as_json=as_json)
     params = {"layer": _layer(tenant=tenant)}
     with connect(load_settings(data_dir)) as daemon:

@@ -1,1 +1,1 @@
-"""Sandboxes."""
+"""Commands on sandboxes and their images."""

@@ -1,4 +1,4 @@
-"""Containers or local sandboxes: a person's word, never a fallback, and said loudly where it is the weaker one."""
+"""Chooses containers or local sandboxes as configured, never as a fallback, and warns about the weaker one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from codesdk.sandbox.local.warning_text import local_sandbox_warning
 from codesdk.settings import Settings
 
 KIND_OF_SETTING = {"on": SandboxKind.LOCAL, "plain": SandboxKind.PLAIN}
-"""The kind that a value of CODESDK_LOCAL_SANDBOX stands for."""
+"""The kind for each value of CODESDK_LOCAL_SANDBOX."""
 
 
 def apply_sandbox_choice(settings: Settings, kind: SandboxKind | None, warn: ProgressCallback) -> Settings:
-    """The settings with what was chosen; None leaves it to CODESDK_LOCAL_SANDBOX.
+    """Return the settings with the chosen kind; None keeps CODESDK_LOCAL_SANDBOX.
 
     Raises:
-        LocalSandboxOff: local ones were asked for, and the operator has ruled them out.
-        ProvisionFailed, LocalNotSeparated: they were asked for with a wall, and there can be none here.
+        LocalSandboxOff: a local sandbox was chosen, but the operator forbids it.
+        ProvisionFailed, LocalNotSeparated: bubblewrap was chosen, but doesn't work here.
     """
     if kind is None:
         kind = KIND_OF_SETTING.get(settings.local_sandbox, SandboxKind.DOCKER)

@@ -1,4 +1,4 @@
-"""`codesdk images`: build, list, check."""
+"""`codesdk images`: build, list, check, prune."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from codesdk.storage.database import Database
 
 
 def build(names: list[str], *, data_dir: Path | None, as_json: bool) -> None:
-    """Build what is missing of these; none: the default profile's image.
+    """Build missing images; without names, the default profile's image.
 
     Raises:
-        ImageUnknown: a name that is no folder of ours. Fault: a build failed.
+        ImageUnknown: a name is not one of our image folders. Fault: a build failed.
     """
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
@@ -42,7 +42,7 @@ def build(names: list[str], *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def show(*, data_dir: Path | None, as_json: bool) -> None:
-    """List ours and the operator's."""
+    """List our images and those on the operator's allowlist."""
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
     profiles = load_profiles(settings.profiles_dir)
@@ -62,10 +62,10 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Check one.
+    """Check whether an image can be a sandbox.
 
     Raises:
-        ImageMissing, ImageRefused, ImageUnusable, ImageNotBuilt: what stands against it.
+        ImageMissing, ImageRefused, ImageUnusable, ImageNotBuilt: why it can't.
     """
     printer = Printer(as_json=as_json)
     with open_image_store(load_settings(data_dir), printer) as image_store:
@@ -83,7 +83,7 @@ def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Show the older builds that nothing uses; with `yes` remove them."""
+    """List unused older builds; with `yes`, remove them."""
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
     with open_image_store(settings, printer) as image_store:
@@ -108,7 +108,7 @@ def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
 
 
 def _images_in_use(settings: Settings) -> set[str]:
-    """What this installation's workers offer and its sessions run in."""
+    """Return the images that this installation's workers offer or its sessions use."""
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         return set()
     with (
@@ -119,7 +119,7 @@ def _images_in_use(settings: Settings) -> set[str]:
 
 
 def table(rows: list[dict[str, Any]]) -> ResponsiveTable:
-    """One row an image."""
+    """Return a table with one row per image."""
     shown = ResponsiveTable("image", "from", "id", "profiles", "state", folds=("profiles", "state"))
     for row in rows:
         image = (row["id"] or "").removeprefix("sha256:")[:12]
@@ -137,18 +137,18 @@ def _state(image_store: ImageStore, name: str) -> dict[str, Any]:
 
 def _packages(image_store: ImageStore, row: dict[str, Any]) -> list[dict[str, Any]]:
     if row["id"] is None or row["from"] != "sandbox-images":
-        return []  # what another image says of itself is nobody's record
+        return []  # only our own images have a trustworthy package list
     return [package.model_dump() for package in image_store.packages(row["id"])]
 
 
 @contextmanager
 def open_image_store(settings: Settings, printer: Printer) -> Iterator[ImageStore]:
-    """The images on the engine that answers; one that was started for this is stopped again.
+    """Open the images of the running engine. Starts an engine if needed, and stops it again.
 
     Raises:
-        Fault: no engine answers, or the operator's list cannot be used.
+        Fault: no engine answers, or the operator's allowlist is invalid.
     """
-    settings.prepare_data_dir()  # the instance id lies there, which labels the container that looks into an image
+    settings.prepare_data_dir()  # needs the instance id, which labels the probe container
     environ = {**os.environ, **({"CODESDK_DOCKER_HOST": host} if (host := settings.docker_host) else {})}
     engine = docker_engine.ensure(printer.progress, environ=environ)
     try:

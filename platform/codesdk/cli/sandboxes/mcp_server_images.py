@@ -1,4 +1,4 @@
-"""`codesdk images mcp`: the image of somebody else's MCP server, from its package to the operator's list."""
+"""`codesdk images mcp`: builds the image of a third-party MCP server from its package and adds it to the allowlist."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DOCKERFILE = f"ARG BASE\nFROM ${{BASE}}\nCOPY {mcp_packages.PACKAGES_DIR} {mcp_p
 
 
 def image_of(name: str) -> str:
-    """The name of a server's image, in its manifest and on the list.
+    """Return the name of a server's image in its manifest and on the allowlist.
 
     Raises:
-        InputWrong: a server cannot have this name.
+        InputWrong: the server name is invalid.
     """
     if _NAME.fullmatch(name) is None:
         raise InputWrong(f"{name!r} is no name of a server.", advice="Write letters, digits and `-`: time")
@@ -30,10 +30,10 @@ def image_of(name: str) -> str:
 
 
 def parse_package(given: str) -> ServerPackage:
-    """The package.
+    """Parse a package with its version.
 
     Raises:
-        InputWrong: it is none, or not one version of one.
+        InputWrong: it is not a package, or has no exact version.
     """
     found = mcp_packages.parse_package(given)
     if found is None:
@@ -43,11 +43,11 @@ def parse_package(given: str) -> ServerPackage:
 
 
 def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Lock and fetch the package beside a Dockerfile in `mcp-<name>`, build that, check it, and list its id.
+    """Lock and fetch the package next to a Dockerfile in `mcp-<name>`, build and check the image, and allow its id.
 
     Raises:
-        InputWrong: the name or the package cannot be. PackageMissing, PackageNotBuilt: it cannot be fetched.
-        Fault: the image cannot be built, or cannot be a sandbox. CannotWrite: the list is as it was.
+        InputWrong: the name or the package is invalid. PackageMissing, PackageNotBuilt: it can't be fetched.
+        Fault: the build failed, or the image can't be a sandbox. CannotWrite: the allowlist is unchanged.
     """
     image = image_of(name)
     wanted, printer, settings = parse_package(package), Printer(as_json=as_json), load_settings(data_dir)
@@ -60,7 +60,7 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
             raise InputWrong(
                 f"{folder} cannot be made: {error.strerror}.", advice="Go to another directory."
             ) from error
-        if not (folder / "Dockerfile").exists():  # else it is the operator's
+        if not (folder / "Dockerfile").exists():  # keep the operator's own Dockerfile
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
         mcp_packages.fetch(wanted, folder, base.python.version, printer.progress)
         made = image_store.make(folder, tag=image, base=base, progress=printer.progress)

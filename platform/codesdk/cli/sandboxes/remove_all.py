@@ -1,4 +1,4 @@
-"""`codesdk sandbox clear`: nothing of this installation stays on the engine."""
+"""`codesdk sandbox clear`: removes everything of this installation from the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codesdk.settings.process_lock import try_lock
 
 
 class WorkerServes(Fault):
-    """A worker has the sandboxes."""
+    """A worker is using the sandboxes."""
 
     code = "WORKER_SERVES"
     status = 409
@@ -21,11 +21,11 @@ class WorkerServes(Fault):
 
 
 def run(*, data_dir: Path | None, as_json: bool) -> None:
-    """Remove containers, volumes and loop devices that carry this installation's id.
+    """Remove containers, volumes and loop devices that are labelled with this installation's id.
 
     Raises:
-        WorkerServes: a worker would make them anew, or lose them under its hands.
-        Fault: the engine does not answer, or keeps one.
+        WorkerServes: a worker runs, and would create new ones or lose those in use.
+        Fault: the engine doesn't answer, or can't remove one.
     """
     settings = load_settings(data_dir)
     settings.prepare_data_dir()
@@ -34,7 +34,7 @@ def run(*, data_dir: Path | None, as_json: bool) -> None:
         raise WorkerServes(f"A worker (process {held}) serves these sandboxes.", advice="Stop it first.")
     with closing(held):
         swept = remove_engine_sandboxes(settings, settings.instance_id())
-        remove_engine_sandboxes(settings, settings.discovery_instance_id())  # of a `codesdk tools pin` that was killed
+        remove_engine_sandboxes(settings, settings.discovery_instance_id())  # left by a killed `codesdk tools pin`
     printer = Printer(as_json=as_json)
     if as_json:
         printer.emit({"containers": list(swept.containers), "volumes": list(swept.volumes)})

@@ -1,4 +1,4 @@
-"""`codesdk sandbox selfcheck`: every probe of `sandbox.selfcheck` on this machine's engine."""
+"""`codesdk sandbox selfcheck`: runs the probes of `sandbox.selfcheck` on this machine's engine."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from codesdk.settings import Settings
 
 STATUS_STYLE = {Status.PASS: ("✓", "green"), Status.FAIL: ("✗", "bold red"), Status.EXEMPT: ("·", "yellow")}
 FIRST_UID, UIDS = 100_000, 99_000
-"""Below those of sessions (200,000 and up), so that nothing here shares a limit with a sandbox that works."""
+"""Below the uids of sessions (200,000 and up), so that no per-uid limit is shared with a live sandbox."""
 
 
 def run(*, runtime: str, only: str, as_json: bool) -> int:
-    """Run the probes and show each; 1 where any failed.
+    """Run the probes and print each result; returns 1 if any failed.
 
     Raises:
-        typer.BadParameter: no probe has such a name.
-        Fault: no sandbox can be had: no engine, no image, no such runtime.
+        typer.BadParameter: there is no probe of that name.
+        Fault: no sandbox can be started: no engine, image or runtime.
     """
     chosen = tuple(probe for probe in PROBES if fnmatchcase(probe.name, only))
     if not chosen:
@@ -55,7 +55,7 @@ def run(*, runtime: str, only: str, as_json: bool) -> int:
 
 @contextmanager
 def _selfcheck_sandboxes(runtime: str, printer: Printer) -> Iterator[ProbeContext]:
-    """Sandboxes of an installation of their own, all removed at the end."""
+    """Yield sandboxes under a temporary instance id; all are removed at the end."""
     settings = Settings()
     chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
     engine = docker_engine.ensure(printer.progress, environ={**os.environ, **chosen})
@@ -78,7 +78,7 @@ def _selfcheck_sandboxes(runtime: str, printer: Printer) -> Iterator[ProbeContex
 
 
 def table(outcomes: list[Outcome]) -> Table:
-    """One row a probe."""
+    """Return a table with one row per probe."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column("")
     shown.add_column("probe", no_wrap=True)

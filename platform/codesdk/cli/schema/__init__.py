@@ -1,1 +1,1 @@
-"""The contracts for readers in other languages: JSON Schema and the reference page of events, both from the models."""
+"""Generates the JSON Schema and the event reference from the models."""

@@ -1,4 +1,4 @@
-"""`docs/reference/events.md`, from the payload models and their docstrings; only the prose between is written by hand."""
+"""Generates `docs/reference/events.md` from the payload models and their docstrings; the template holds the prose."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from codesdk.domain.events import CONTRACT_VERSION, SCHEMA_VERSION, Event, Event
 from codesdk.domain.payloads import PAYLOADS, CallPayload
 
 TEMPLATE = Path(__file__).with_name("events.md.in")
-"""The page with a place for each generated part."""
+"""The page with placeholders for the generated parts."""
 
 _WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     places = {
         "schema_version": str(SCHEMA_VERSION),
         "contract_version": CONTRACT_VERSION,
@@ -81,7 +81,7 @@ def _table(model: Model) -> str:
 
 
 def _is_required(field: FieldInfo) -> bool:
-    return field.is_required() or get_origin(field.annotation) is Literal  # what tells blocks apart has a default
+    return field.is_required() or get_origin(field.annotation) is Literal  # always sent despite its default
 
 
 def _cell(said: str | None) -> str:
@@ -112,7 +112,7 @@ def _type(annotation: Any) -> str:  # noqa: PLR0911 - one line for each kind of 
 
 
 def _member(member: Enum) -> str:
-    """The docstring under an enum's member."""
+    """Return the docstring below an enum member."""
     lines = inspect.getsource(type(member)).splitlines()
     at = next(number for number, line in enumerate(lines) if line.strip().startswith(f"{member.name} = "))
     return _cell(lines[at + 1].strip().strip('"'))

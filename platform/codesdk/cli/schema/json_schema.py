@@ -1,4 +1,4 @@
-"""One JSON Schema for everything that is published. The same models, the same bytes."""
+"""Generates one JSON Schema of all published models. Reproducible byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DESCRIPTION = (
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without titles made from field names, which say nothing new."""
+    """Omits the titles that pydantic derives from field names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         del schema
@@ -28,7 +28,7 @@ class _Untitled(GenerateJsonSchema):
 
 
 def build_schema() -> dict[str, Any]:
-    """The whole schema, draft 2020-12."""
+    """Return the whole schema, draft 2020-12."""
     models = closure(PUBLISHED)
     named, schema = models_json_schema([(model, "validation") for model in models], schema_generator=_Untitled)
     definitions = schema["$defs"]
@@ -50,7 +50,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The file's content."""
+    """Return the schema file's content."""
     return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -69,9 +69,10 @@ def _payload_condition(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _allow_unknown_keys(schema: Any) -> Any:
-    """As readers should take it: open to keys that are added later, and without null, which is never sent for a field.
+    """Convert the schema for readers: allow unknown keys and remove null.
 
-    Our own models are closed, so that a writer's misspelt key is an error.
+    Later versions may add keys; null is never sent. Our own models forbid extra keys, so that a misspelt key fails
+    when it is written.
     """
     if isinstance(schema, list):
         return [_allow_unknown_keys(item) for item in schema]

@@ -1,4 +1,4 @@
-"""Which models are published, and what their fields' docstrings say."""
+"""Lists the published models and reads their fields' docstrings."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ PUBLISHED: tuple[Model, ...] = (
     RuntimeInput,
     ImplicitSources,
 )
-"""In the order in which the bundle's readers meet them; what their fields consist of comes along."""
+"""In the order of the schema; models that their fields use are included."""
 
 
 def closure(roots: tuple[Model, ...]) -> list[Model]:
-    """The models and all models inside them, each once, in the order in which they are met."""
+    """Return the models and all models that they contain, once each, in order of discovery."""
     found: dict[Model, None] = {}
 
     def add(model: Model) -> None:
@@ -70,7 +70,7 @@ def closure(roots: tuple[Model, ...]) -> list[Model]:
 
 
 def models_in(annotation: Any) -> Iterator[Model]:
-    """The models that an annotation names."""
+    """Yield the models in an annotation."""
     if isinstance(annotation, NewType):
         return
     if get_origin(annotation) in (Union, types.UnionType, tuple, dict, Annotated):
@@ -81,7 +81,10 @@ def models_in(annotation: Any) -> Iterator[Model]:
 
 
 def field_docs(model: Model) -> dict[str, str]:
-    """The docstring under each field, inherited fields included. Python itself forgets them, so the source is read."""
+    """Return each field's docstring, including inherited fields.
+
+    Python doesn't keep them, so this parses the source.
+    """
     docs: dict[str, str] = {}
     for parent in reversed(model.__mro__):
         if issubclass(parent, BaseModel) and parent is not BaseModel:

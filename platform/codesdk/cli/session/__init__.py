@@ -1,1 +1,1 @@
-"""Session."""
+"""Commands on sessions."""

@@ -1,4 +1,4 @@
-"""The line that connects each agent CLI to a session, with the time limits that a waiting approval needs."""
+"""Shell lines that connect an agent CLI to a session, with timeouts long enough for an approval."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import json
 import shlex
 
 CALL_MARGIN_S = 60
-"""Seconds that an agent waits longer than we do: our answer, not its time-out, ends a call that waits for a person."""
+"""Seconds that an agent waits longer than the host, so that a call ends with our answer and not with the agent's
+timeout.
+"""
 
 LONGEST_TOOL_S = 600.0
-"""Seconds that a call may run at most with the tools that ship."""
+"""Maximum seconds that a call may run with the tools that ship."""
 
 
 def call_limit_s(wait_s: float) -> int:
-    """Seconds that an agent should give one call: the wait for a person, the run, and a margin."""
+    """Return the timeout that an agent should give one call: the wait for approval, the run, and a margin."""
     return int(wait_s + LONGEST_TOOL_S) + CALL_MARGIN_S
 
 
 def connect_commands(url: str, token: str, limit_s: int) -> dict[str, str]:
-    """Agent -> shell line to paste.
+    """Return the shell line to paste, by agent.
 
-    The settings are those that made each CLI wait in our runs of it:
+    The options are those that made each CLI wait in our tests:
 
-    - Claude Code: `timeout` in milliseconds is the hard limit of a call. Versions from before mid-2026 end a call after
-      300 s without progress whatever it says; our host sends progress far more often. Started with `--tools ''` it has
-      our tools and no others.
-    - Codex: `tool_timeout_sec`, 300 s by default, counted whatever happens. `required`, because a server that is not
-      reached is skipped in silence otherwise. Its shell is off; some harmless tools of its own stay.
-    - Gemini CLI: `timeout` in milliseconds. It keeps its own tools beside ours. User scope, because the project's
-      settings file is one that people commit, with the token.
+    - Claude Code: `timeout` in milliseconds is the hard limit of a call. Versions before mid-2026 end a call after
+    300 s without progress regardless; our host sends progress far more often. With `--tools ''` it has only our
+    tools.
+    - Codex: `tool_timeout_sec`, 300 s by default, is a hard limit. `required`, because it silently skips an
+    unreachable server otherwise. Its shell is off; some harmless built-in tools remain.
+    - Gemini CLI: `timeout` in milliseconds. It keeps its own tools. User scope, because people commit the project's
+    settings file, which would then contain the token.
 
-    `allowedTools`, `approve` and `trust` turn the agents' own prompts off for our tools: the policy decides here.
+    `allowedTools`, `approve` and `trust` turn off the agents' own prompts for our tools, because policy decides.
     """
     server = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}, "timeout": limit_s * 1000}
     config = json.dumps({"mcpServers": {"codesdk": server}})

@@ -1,4 +1,4 @@
-"""What `codesdk up` prints once a session is open: where to connect, and the lines that do it."""
+"""Prints how to connect to a session that `codesdk up` opened."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from codesdk.settings import Settings
 
 
 def opened_as_json(opened: OpenedSession, **more: Any) -> dict[str, Any]:
-    """For programs."""
+    """Return the connection as JSON."""
     return {"session_id": opened.session.id, "mcp_url": opened.mcp_url, "token": opened.token, **more}
 
 
 def print_connection_info(console: Console, opened: OpenedSession, settings: Settings) -> None:
-    """For people: nothing is wrapped, so that every line can be pasted as it stands."""
+    """Print the connection for people. Lines aren't wrapped, so that they can be pasted."""
     limit_s = call_limit_s(settings.wait_s)
     facts = {"MCP URL": opened.mcp_url, "token": opened.token, "session": opened.session.id}
     where = execution_env(settings)

@@ -1,4 +1,4 @@
-"""Opens a session, with a directory's files in its workspace where one is given."""
+"""Opens a session, optionally with a directory's files in its workspace."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def create_session(
     from_session: str | None = None,
     snapshots: bool | None = None,
 ) -> OpenedSession:
-    """A new session, labelled with who opened it.
+    """Open a session, labelled with the command that opened it.
 
     Raises:
-        PolicyInvalid: the file of its rules cannot be read.
-        WorkspaceRefused: the directory cannot be taken.
-        Fault: what the daemon answers.
+        PolicyInvalid: the rules file can't be read.
+        WorkspaceRefused: the directory can't be used.
+        Fault: the daemon's error.
     """
     seed = None
     if workspace is not None:
@@ -58,10 +58,10 @@ def create_session(
 
 
 def read_rules(path: Path) -> str:
-    """The text of a file of rules; what it says is the daemon's to judge.
+    """Read a rules file. The daemon validates the content.
 
     Raises:
-        PolicyInvalid: it cannot be read.
+        PolicyInvalid: it can't be read.
     """
     try:
         return read_text(path)

@@ -1,4 +1,4 @@
-"""Where the running worker runs what agents ask for, said with every answer where that is not a container."""
+"""Reports where the running worker runs tools, and warns if that is not a container."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from codesdk.settings import Settings, runfile
 
 
 def execution_env(settings: Settings) -> str | None:
-    """The word that its events have; None where no worker runs."""
+    """Return the execution environment as in events; None if no worker runs."""
     said = runfile.read(settings.data_dir, "worker")
     found = said.get("execution_env") if said else None
     return str(found) if found else None
 
 
 def warn_if_not_container(printer: Printer, settings: Settings) -> None:
-    """Warn of a worker that runs things on the machine itself."""
+    """Warn if the worker runs tools as processes of this machine."""
     found = execution_env(settings)
     if found not in (None, DOCKER):
         printer.warn(f"{found}: sandboxes here are processes of this machine, not containers.")

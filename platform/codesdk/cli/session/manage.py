@@ -1,4 +1,4 @@
-"""`codesdk sessions`: open, list, close."""
+"""`codesdk sessions`: open, list, stop, start, close."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def run_open(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Open one and say how to connect.
+    """Open a session and print how to connect.
 
     Raises:
-        InputWrong: it cannot start from a directory and from a session.
+        InputWrong: both a directory and a session were given to start from.
     """
     printer = Printer(as_json=as_json)
     if workspace is not None and from_session is not None:
@@ -68,7 +68,7 @@ def run_open(
 
 
 def show(*, data_dir: Path | None, as_json: bool) -> None:
-    """List them."""
+    """List sessions."""
     printer = Printer(as_json=as_json)
     settings = load_settings(data_dir)
     warn_if_not_container(printer, settings)
@@ -84,7 +84,7 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
 
 
 def run_close(session: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Close it."""
+    """Close a session."""
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         closed = daemon.close_session(session)
@@ -97,7 +97,7 @@ def run_close(session: str, *, data_dir: Path | None, as_json: bool) -> None:
 def run_sandbox_change(
     session: str, turn: Literal["stop", "start"], *, wait_s: float, data_dir: Path | None, as_json: bool
 ) -> None:
-    """Stop its sandbox, or start it, and wait until it is so."""
+    """Stop or start a session's sandbox and wait until that is done."""
     printer = Printer(as_json=as_json)
     wanted = {"stop": SandboxState.STOPPED, "start": SandboxState.READY}[turn]
     under_way = (SandboxState.WANTED, SandboxState.STOPPING, SandboxState.HALTING, SandboxState.STARTING)
@@ -117,7 +117,7 @@ def run_sandbox_change(
 
 
 def table(sessions: list[Session]) -> ResponsiveTable:
-    """One row a session."""
+    """Return a table with one row per session."""
     shown = ResponsiveTable("session", "state", "mode", "events", "opened (UTC)", "labels", folds=("labels",))
     for session in sessions:
         opened = datetime.fromtimestamp(session.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")

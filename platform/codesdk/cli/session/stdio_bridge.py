@@ -1,4 +1,4 @@
-"""`codesdk mcp`: the stdio bridge, with a session of its own where none is given."""
+"""`codesdk mcp`: the stdio bridge. Opens a session of its own if none is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codesdk.mcphost.stdio_bridge import main
 
 
 class TokenMissing(Fault):
-    """A URL without a token, or a token without a URL."""
+    """A URL was given without a token, or a token without a URL."""
 
     code = "TOKEN_MISSING"
     status = 400
@@ -37,18 +37,18 @@ def run(
     """Serve stdin and stdout until they close. `wait_s`: see `mcphost.bridge.run`.
 
     Raises:
-        TokenMissing: only one of the two was given.
-        Fault: nothing answers, or the token is not valid.
+        TokenMissing: only one of URL and token was given.
+        Fault: nothing answers, or the token is invalid.
     """
     if bool(url) != bool(token):
         raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
-    signals = Signals()  # a TERM from the agent's host must still close the session
+    signals = Signals()  # on SIGTERM the session must still be closed
     if url and token:
         _serve(url, token, wait_s)
     else:
         _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s)
     if signals.caught:
-        # The thread that waits for the next line of stdin would keep the process until one comes.
+        # The thread that reads stdin would keep the process alive until the next line.
         os._exit(ExitCode.OK)
 
 
@@ -61,13 +61,13 @@ def _serve_own(
     *,
     wait_s: int | None,
 ) -> None:
-    printer = Printer()  # speaks on stderr only
+    printer = Printer()  # prints on stderr only
     with connect(load_settings(data_dir)) as daemon:
         opened = create_session(
             daemon, workspace, mode=mode, opened_by="codesdk mcp", progress=printer.progress, rules=rules
         )
         try:
-            _serve(f"{daemon.url}/mcp", opened.token, wait_s)  # not by its public name: the daemon is on this machine
+            _serve(f"{daemon.url}/mcp", opened.token, wait_s)  # not the public URL: the daemon is local
         finally:
             signals.ignore_from_now()
             daemon.close_session(opened.session.id)

@@ -1,4 +1,4 @@
-"""A directory as a tar that a sandbox's workspace starts from."""
+"""Packs a directory as the tar archive from which a workspace starts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Largest sum of file sizes that is taken: the whole archive is held in memory and stored as one artifact."""
+"""Maximum sum of file sizes: the archive is held in memory and stored as one artifact."""
 EXCLUDED_NAMES = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".tox"}
 )
-"""Folders that are left out where git does not say what belongs to the project."""
+"""Folders that are skipped outside a git work tree."""
 
 
 class WorkspaceRefused(Fault):
-    """The directory cannot become a workspace."""
+    """The directory can't become a workspace."""
 
     code = "WORKSPACE_REFUSED"
     status = 400
@@ -28,13 +28,13 @@ class WorkspaceRefused(Fault):
 
 
 def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
-    """The archive (tar.gz) and the number of files in it.
+    """Return the archive (tar.gz) and the number of files in it.
 
-    In a git work tree that is what git tracks or would add, elsewhere everything but caches and version control.
-    Symbolic links stay links; what is neither file nor link is left out.
+    In a git work tree, packs what git tracks or would add; elsewhere everything but caches and version control. Keeps
+    symbolic links; skips anything that is neither file nor link.
 
     Raises:
-        WorkspaceRefused: no such directory, unreadable, or too large.
+        WorkspaceRefused: there is no such directory, or it is unreadable or too large.
     """
     check_directory(directory)
     names = _git_files(directory)
@@ -49,20 +49,20 @@ def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
 
 
 def check_directory(directory: Path) -> None:
-    """Refuse at once what cannot be one.
+    """Fail early if the path can't be packed.
 
     Raises:
-        WorkspaceRefused: it is no directory.
+        WorkspaceRefused: it is not a directory.
     """
     if not directory.is_dir():
         raise WorkspaceRefused(f"{directory} is not a directory.", advice="Give one with --workspace.")
 
 
 def without_top_folder(archive: bytes) -> bytes:
-    """A source archive (tar, tar.gz) as a workspace: its one top folder taken off, its owners and times dropped.
+    """Convert a source archive (tar, tar.gz) to a workspace: strip its top folder, owners and times.
 
     Raises:
-        WorkspaceRefused: it has not exactly one top folder.
+        WorkspaceRefused: it doesn't have exactly one top folder.
     """
     out = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(archive)) as source, tarfile.open(fileobj=out, mode="w:gz") as target:
@@ -80,7 +80,7 @@ def without_top_folder(archive: bytes) -> bytes:
 
 
 def _git_files(directory: Path) -> list[str] | None:
-    """What git would keep, with .gitignore; None where there is no git or no work tree."""
+    """Return the files that git tracks or would add, respecting .gitignore; None without git or a work tree."""
     try:
         listed = subprocess.run(
             ["git", "-C", str(directory), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -111,7 +111,7 @@ def _tar(directory: Path, paths: Iterable[Path], max_bytes: int) -> tuple[bytes,
             if not path.is_symlink() and not path.is_file():
                 continue  # deleted but still tracked, a submodule, a socket
             entry = archive.gettarinfo(path, arcname=str(path.relative_to(directory)))
-            if entry.islnk():  # a second name of a file that is in already; the workspace gets a copy
+            if entry.islnk():  # store a hard link as a copy
                 entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
             total += entry.size
             if total > max_bytes:

@@ -1,1 +1,1 @@
-"""What `up` and `demo` run: the machine's part (engine, Redis, image) and our processes, started and stopped as one."""
+"""The stack of `up` and `demo`: engine, Redis, image, API and worker, started and stopped together."""

@@ -1,4 +1,4 @@
-"""What people wrote is read before anything starts: a bad policy or manifest file stops a start at once."""
+"""Validates configuration files before anything starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.settings import Settings
 
 
 def check_config_files(settings: Settings) -> None:
-    """Load registry, policies and profiles, and forget them.
+    """Load registry, policies and profiles once, to fail early.
 
     Raises:
         PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.

@@ -1,4 +1,4 @@
-"""The place that a stack takes: one data directory and one port, for itself alone."""
+"""Reserves a data directory and a port for one stack."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class AlreadyUp(Fault):
 
 
 def lock_data_dir(settings: Settings) -> IO[str]:
-    """Hold the data directory for the life of the returned file.
+    """Lock the data directory until the returned file is closed.
 
     Raises:
-        DataDirUnusable: it cannot be made or written.
-        AlreadyUp: another process holds it.
+        DataDirUnusable: it can't be created or written.
+        AlreadyUp: another process holds the lock.
     """
     settings.prepare_data_dir()
     held = try_lock(settings.data_dir / "up.lock")
@@ -36,14 +36,14 @@ def lock_data_dir(settings: Settings) -> IO[str]:
 
 
 def check_port(host: str, port: int) -> None:
-    """See now, not after a minute of work, whether the API will get its address. Port 0 always will.
+    """Check early that the API can bind its address. Port 0 always passes.
 
     Raises:
-        PortTaken: names it.
+        PortTaken: names the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As uvicorn binds: a port whose last connections still fade is free.
+        # As uvicorn binds: connections in TIME_WAIT don't block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -1,4 +1,4 @@
-"""The entry of a supervised process: it ends when its supervisor does, however that ends.
+"""Entry point of a supervised process, which the kernel kills when its supervisor dies.
 
 Run as `python -m codesdk.cli.stack.launch SUPERVISOR_PID MODULE`.
 """
@@ -15,12 +15,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def launch(supervisor: int, module: str) -> None:
-    """Tie this process to its supervisor, then become `module`."""
+    """Tie this process's life to the supervisor's, then run `module`."""
     if sys.platform == "linux":
-        # KILL, not TERM: the promise is that nothing outlives the supervisor, and what a killed worker leaves is
-        # taken up by the next one. The kernel watches the thread that started us, which is the supervisor's main one.
+        # KILL, not TERM: nothing may outlive the supervisor, and the next worker recovers what this one leaves. The
+        # kernel watches the thread that started us, which is the supervisor's main thread.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != supervisor:  # it died before the kernel knew whom to watch
+        if os.getppid() != supervisor:  # it died before prctl took effect
             os._exit(1)
     sys.argv = [module]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""One supervised process: its own group, its own log, ready when it says so."""
+"""One supervised process with its own process group, log and readiness check."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from codesdk.settings import Settings, runfile
 
 POLL_S = 0.02
 LOG_LIMIT = 10 * 1024 * 1024
-"""Bytes after which a log is set aside as `.old` at the next start."""
+"""Size in bytes from which a log is renamed to `.old` at the next start."""
 ERROR_PREFIX = "error: "
-"""How our processes begin the last line that they say."""
+"""Prefix of the last line that our processes print on failure."""
 
 
 class ChildFailed(Fault):
-    """A process of ours did not start or did not become ready."""
+    """One of our processes did not start or did not become ready."""
 
     code = "PROCESS_FAILED"
     retryable = True
@@ -33,7 +33,7 @@ class ManagedProcess:
     """A process started from `module`, which writes `run/<name>.json` when it is ready."""
 
     def __init__(self, name: str, module: str, settings: Settings, *, heartbeats: bool = False) -> None:
-        """`heartbeats`: it touches that file every second while it lives."""
+        """`heartbeats`: whether it touches that file every second."""
         self.name = name
         self._heartbeats = heartbeats
         self._module = module
@@ -43,14 +43,17 @@ class ManagedProcess:
         self._log_offset = 0
 
     def start(self) -> None:
-        """Start it. Call this from the main thread: the kernel ends the child with the thread that started it."""
+        """Start the process.
+
+        Call this from the main thread: the kernel kills the child when the thread that started it ends.
+        """
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
             self.log.replace(self.log.with_suffix(".log.old"))
         argv = [sys.executable, "-m", "codesdk.cli.stack.launch", str(os.getpid()), self._module]
         with self.log.open("ab") as log:
             self._log_offset = log.tell()
-            # A session of its own: Ctrl-C reaches the supervisor alone, which then stops everything in order.
+            # New session: Ctrl-C reaches only the supervisor, which then stops everything in order.
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -61,38 +64,38 @@ class ManagedProcess:
             )
 
     def use(self, settings: Settings) -> None:
-        """Start it with these the next time."""
+        """Use these settings for the next start."""
         self._settings = settings
 
     @property
     def ended(self) -> int | None:
-        """The exit code, once it has ended; None while it runs or before it was started."""
+        """Return the exit code; None while it runs or before it was started."""
         return self._process.poll() if self._process is not None else None
 
     def ready(self) -> dict[str, Any] | None:
-        """What it says of itself, once it is ready."""
+        """Return the content of its run file; None until it is ready."""
         said = runfile.read(self._settings.data_dir, self.name)
         return said if said is not None and self._process is not None and said.get("pid") == self._process.pid else None
 
     def sign(self) -> object:
-        """Its last touch, while it serves; None where it gives none."""
+        """Return its last heartbeat; None if it sends none."""
         if not self._heartbeats or self.ready() is None:
             return None
         try:
             return runfile.path_of(self._settings.data_dir, self.name).stat().st_mtime_ns
-        except FileNotFoundError:  # it has just begun to leave
+        except FileNotFoundError:  # it is shutting down
             return None
 
     def kill(self) -> None:
-        """End it and its group at once, also where it is stopped; `ended` says so soon after."""
+        """Kill the process and its group, even if it is stopped. `ended` reports it shortly after."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait_ready(self, until: float) -> dict[str, Any]:
-        """What it says of itself. `until`: on the monotonic clock.
+        """Wait for the run file and return its content. `until`: deadline on the monotonic clock.
 
         Raises:
-            ChildFailed: it ended, or said nothing in time; its last words are in the message.
+            ChildFailed: it exited or timed out; the message has the end of its output.
         """
         while (said := self.ready()) is None:
             if self.ended is not None:
@@ -103,7 +106,7 @@ class ManagedProcess:
         return said
 
     def stop(self, grace_s: float) -> None:
-        """TERM, `grace_s` seconds, KILL to its whole group; twice is no error."""
+        """Stop it: SIGTERM, wait `grace_s` seconds, SIGKILL to its process group. Idempotent."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -116,7 +119,7 @@ class ManagedProcess:
         self._process = None
 
     def output_tail(self) -> str:
-        """The line with which it ended, or the last of its log since it was started."""
+        """Return the error that it ended with, or the last line of its log since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_offset)
             lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]

@@ -1,6 +1,7 @@
-"""The key by which `codesdk` commands on this machine speak to the daemon.
+"""The API key that `codesdk` commands on this machine use.
 
-Made at the first `codesdk up` and kept in a file of the data directory: who may read that is the operator anyway.
+The first `codesdk up` creates it and stores it in the data directory. A user who can read that directory has the
+operator's power anyway.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from codesdk.tenancy.tenant import DEFAULT_TENANT
 
 KEY_FILE = "operator.key"
 LOCAL_OPERATOR = "local"
-"""The principal's name. The operator that `codesdk init` makes is another one, whose key is in no file."""
+"""Name of the principal. `codesdk init` creates another operator, whose key is in no file."""
 
 
 class NoOperatorKey(Fault):
-    """There is no key to speak to the daemon with."""
+    """There is no key for the daemon's API."""
 
     code = "NO_OPERATOR_KEY"
     status = 401
@@ -28,7 +29,7 @@ class NoOperatorKey(Fault):
 
 
 def ensure_operator(services: Services, progress: ProgressCallback) -> str:
-    """The operator's API key; a new one where there is none, or where it belongs to another database."""
+    """Return the operator's API key. Creates one if there is none, or if the stored one belongs to another database."""
     data_dir = services.settings.data_dir
     key = read_key(data_dir)
     if key:
@@ -51,10 +52,10 @@ def ensure_operator(services: Services, progress: ProgressCallback) -> str:
 
 
 def operator_key(data_dir: Path, other: Path | None = None) -> str:
-    """The key that `codesdk up` left, or what is in the file `other`.
+    """Read the key that `codesdk up` stored, or the one in the file `other`.
 
     Raises:
-        NoOperatorKey: none, or not readable for this user.
+        NoOperatorKey: there is none, or this user can't read it.
     """
     try:
         return (other or data_dir / KEY_FILE).read_text().strip()
@@ -68,13 +69,13 @@ def operator_key(data_dir: Path, other: Path | None = None) -> str:
 
 
 def read_key(data_dir: Path) -> str:
-    """The key in the file; empty where there is none."""
+    """Read the stored key; empty if there is none."""
     path = data_dir / KEY_FILE
     return path.read_text().strip() if path.exists() else ""
 
 
 def write_key(data_dir: Path, key: str) -> None:
-    """Keep the key in the file, for this user only."""
+    """Store the key, readable by this user only."""
     fresh = data_dir / f".{KEY_FILE}-{os.getpid()}"
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Ends every session of an installation that stops: a sandbox without a worker would be a container without a use."""
+"""Closes every session when an installation stops, because without a worker its sandboxes are of no use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S = 0.05
 
 
 def close_sessions(services: Services, progress: ProgressCallback, worker_runs: Callable[[], bool]) -> None:
-    """Close them, and give the worker the time to remove their sandboxes as it always does."""
+    """Close all sessions, and wait for the worker to remove their sandboxes."""
     try:
         still_open = services.sessions.list_all_open()
         closed = [session for session in still_open if services.sessions.close(session.tenant_id, session.id)]
@@ -37,9 +37,9 @@ def close_sessions(services: Services, progress: ProgressCallback, worker_runs: 
 
 
 def remove_leftover_sandboxes(settings: Settings, instance: str, progress: ProgressCallback) -> None:
-    """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped.
+    """Remove sandboxes that the worker left behind. Call this only after the worker has stopped.
 
-    `instance`: the id as it was at the start, which the data directory may not hold any more.
+    `instance`: the id at the start; the data directory may have been removed since.
     """
     try:
         swept = sweep_local(settings) if settings.is_local else remove_engine_sandboxes(settings, instance)
@@ -54,7 +54,7 @@ def remove_engine_sandboxes(settings: Settings, instance: str) -> Swept:
     """Remove every container, volume and disk of that installation from the engine.
 
     Raises:
-        Fault: the engine does not answer, or keeps one.
+        Fault: the engine doesn't answer, or can't remove one.
     """
     with closing(Engine(settings.docker_host or None)) as engine:
         return DockerSandboxes(instance, engine, workspaces=settings.workspaces_dir()).sweep(())

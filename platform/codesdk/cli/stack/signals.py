@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP (the terminal was closed): they interrupt a start, end a run, and leave a stop alone."""
+"""Handles SIGINT, SIGTERM and SIGHUP (terminal closed): they interrupt a start, end a run, and don't disturb a stop."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from types import FrameType
 
 
 class Signals:
-    """Catches them from now on. The first one counts; more of them must not break a stop that is under way."""
+    """Installs the handlers. Only the first signal counts, so that more of them can't break a running stop."""
 
     def __init__(self) -> None:
         self._interrupts = True
-        # A plain flag: a handler runs between two steps of the main thread, where a lock could be held by it already.
+        # A plain flag, no lock: the handler runs in the main thread, which may hold the lock.
         self.caught = False
-        """Whether one came."""
+        """Whether a signal arrived."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     def wait_for_stop(self, seconds: float) -> bool:
-        """Wait that long; whether a signal came, now or earlier."""
+        """Wait up to that long; return whether a signal arrived, now or earlier."""
         if not self.caught:
             time.sleep(seconds)
         return self.caught
 
     def ignore_from_now(self) -> None:
-        """From here on a signal is noted and interrupts nothing."""
+        """Only record signals from now on."""
         self._interrupts = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The running product on one machine: started as one, watched, stopped as one."""
+"""Starts, supervises and stops the whole product on one machine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from codesdk.sandbox.profiles.loader import DEFAULT, load_profiles
 from codesdk.settings import Settings
 
 START_S = 60.0
-"""Seconds until both processes must be ready: under two on an idle machine, ten where every import is cold."""
+"""Seconds until both processes must be ready: under two on an idle machine, ten with a cold import cache."""
 GRACE_S = 15.0
-"""Seconds that a stopping process has: the worker drains running calls for ten."""
+"""Seconds for a process to stop: the worker drains running calls for ten."""
 MIN_HUNG_S = 5.0
-"""Seconds without a sign of life that a worker is given, however short the lease."""
+"""Minimum seconds without a heartbeat before a worker counts as hung, even with a short lease."""
 DEPENDENCY_CHECK_S = 5.0
-"""Seconds between looks at engine and Redis."""
+"""Seconds between checks of engine and Redis."""
 
 
 class Stack:
-    """API, worker, and what they need. Enter it to start; leaving stops everything that entering started."""
+    """API, worker and their dependencies. Entering starts them; leaving stops everything that entering started."""
 
     def __init__(self, settings: Settings, progress: ProgressCallback, profile: str = DEFAULT) -> None:
         """`profile`: its image is built or checked before anything starts."""
@@ -55,10 +55,10 @@ class Stack:
         """The operator's API key."""
 
     def __enter__(self) -> Self:
-        """Start all of it, in order; whatever fails, what was started before is stopped again.
+        """Start everything in order. On failure, stops what was started.
 
         Raises:
-            Fault: what kept it from starting.
+            Fault: why it could not start.
         """
         with ExitStack() as opened:
             self._start(opened)
@@ -69,8 +69,8 @@ class Stack:
         self._opened.close()
 
     def watch(self, warn: ProgressCallback, stopping: Callable[[float], bool]) -> None:
-        """Keep it running until `stopping(seconds)`, which waits that long, says True. Main thread only."""
-        # A worker touches its file each second; a lease without that, and nobody would wait for it any more.
+        """Supervise until `stopping(seconds)`, which waits that long, returns True. Main thread only."""
+        # The worker sends a heartbeat each second; once its lease has expired nobody waits for it.
         hung_s = max(self.settings.host_lease_s or HUNG_S, MIN_HUNG_S)
         watch = Supervisor([self._api, self._worker], warn, hung_s)
         next_check = time.monotonic() + DEPENDENCY_CHECK_S
@@ -82,7 +82,7 @@ class Stack:
                 next_check = time.monotonic() + DEPENDENCY_CHECK_S
 
     def failure_reason(self) -> str | None:
-        """Why a process of ours has ended; None while both run."""
+        """Return why one of our processes has ended; None while both run."""
         for child in (self._api, self._worker):
             if (code := child.ended) is not None:
                 return f"The {child.name} ended with {code}: {child.output_tail()}"
@@ -94,7 +94,7 @@ class Stack:
         opened.enter_context(lock_data_dir(self.settings))
         check_port(self.settings.host, self.settings.port)
         self._start_dependencies(opened)
-        # Local hints: this process follows no log, and a subscription takes a second to end.
+        # Local hints: this process follows no log, and ending a Redis subscription takes a second.
         self._services = Services(self.settings, hints=LocalHints())
         opened.callback(self._services.close)
         self.key = ensure_operator(self._services, self._progress)
@@ -132,7 +132,7 @@ class Stack:
         instance = self.settings.instance_id()
         opened.callback(lambda: remove_leftover_sandboxes(self.settings, instance, self._progress))
         opened.callback(lambda: self._worker.stop(GRACE_S))
-        # Between the two stops: no new session can come any more, and the worker still removes the sandboxes.
+        # Between the two stops: the API accepts no new session any more, and the worker can still remove sandboxes.
         opened.callback(lambda: close_sessions(self._services, self._progress, lambda: self._worker.ended is None))
         opened.callback(lambda: self._api.stop(GRACE_S))
         self._worker.start()
@@ -146,7 +146,7 @@ class Stack:
         return str(said["url"])
 
     def _pin_port(self, said: dict[str, Any]) -> None:
-        # After a crash the API must come back where its clients know it, also where the port was chosen for it.
+        # After a crash the API must return on the same port, even if that was chosen automatically.
         self.settings = self.settings.model_copy(update={"port": urlsplit(str(said["url"])).port})
         self._api.use(self.settings)
         self._worker.use(self.settings)
@@ -169,7 +169,7 @@ class Stack:
 
     def _restart_redis(self, warn: ProgressCallback) -> None:
         if not self.settings.resolved_redis_url().startswith(f"unix://{self.settings.data_dir}"):
-            return  # not ours to start
+            return  # we may not start this one
         try:
             server = redis_server.ensure(self.settings.data_dir, warn)
         except Fault as fault:
@@ -186,15 +186,15 @@ class Stack:
 
 
 def docker_answers(host: str) -> bool:
-    """Whether an engine answers there."""
+    """Whether an engine answers at this address."""
     return ping(host).answer is EndpointState.ENGINE
 
 
 def check_redis(settings: Settings) -> None:
-    """See that the chosen server answers.
+    """Check that the configured Redis server answers.
 
     Raises:
-        RedisMissing: it does not.
+        RedisMissing: it doesn't.
     """
     url = settings.redis_url
     if not redis_server.answers(url):

@@ -1,4 +1,4 @@
-"""Brings back processes that crashed, and those that hang: at once the first time, then with growing pauses."""
+"""Restarts crashed and hung processes: immediately the first time, then with exponential backoff."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ MAX_BACKOFF_S = 30.0
 HEALTHY_S = 60.0
 """A process that ran this long has recovered: its next crash counts as the first."""
 HUNG_S = 30.0
-"""Seconds without a sign of life after which a process hangs, where the caller says nothing else."""
+"""Default seconds without a heartbeat after which a process counts as hung."""
 MAX_STEP_S = 1.0
-"""A look counts at most this much of the time since the one before: who was stopped itself has seen nobody hang."""
+"""Maximum time that one check adds to the silence, so that a paused supervisor doesn't mistake its own pause for a
+hang.
+"""
 
 
 class Restartable(Protocol):
-    """What a watch needs of a process."""
+    """A process that the supervisor can restart."""
 
     name: str
 
     @property
     def ended(self) -> int | None:
-        """Exit code; None while it runs."""
+        """Return the exit code; None while it runs."""
         ...
 
     def sign(self) -> object:
-        """Something that changes while it lives; None where nothing is to be told by it now."""
+        """Return the last heartbeat; None if there is none to judge by."""
         ...
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process."""
         ...
 
     def output_tail(self) -> str:
-        """Why it ended, as far as it said."""
+        """Return the end of its output, to explain a crash."""
         ...
 
     def start(self) -> None:
@@ -52,11 +54,11 @@ class _ProcessState:
         self.due_at: float | None = None
         self.sign: object = None
         self.silent_s = 0.0
-        """For how long the sign has been the same."""
+        """Seconds since the heartbeat last changed."""
         self.checked_at: float | None = None
 
     def seconds_without_heartbeat(self, now: float) -> float:
-        """For how many seconds it has given no sign, though it should."""
+        """Return the seconds since its last heartbeat, if it should send any."""
         passed = 0.0 if self.checked_at is None else min(now - self.checked_at, MAX_STEP_S)
         self.checked_at = now
         before, self.sign = self.sign, self.process.sign()
@@ -65,16 +67,16 @@ class _ProcessState:
 
 
 class Supervisor:
-    """Looks at processes; the caller gives the time."""
+    """Checks processes each time the caller calls `look`."""
 
     def __init__(self, processes: Sequence[Restartable], warn: ProgressCallback, hung_s: float = HUNG_S) -> None:
-        """`hung_s`: seconds without a sign of life after which one is ended."""
+        """`hung_s`: seconds without a heartbeat after which a process is killed."""
         self._processes = [_ProcessState(process) for process in processes]
         self._warn = warn
         self._hung_s = hung_s
 
     def look(self, now: float) -> None:
-        """Start what is due, end what hangs, and plan a start for what has ended. `now`: on the monotonic clock."""
+        """Start what is due, kill what hangs, and schedule a restart of what has ended. `now`: monotonic clock."""
         for watched in self._processes:
             if watched.started_at is None:
                 watched.started_at = now

@@ -1,4 +1,4 @@
-"""`codesdk up`: the stack in the foreground, with a session to connect to."""
+"""`codesdk up`: runs the stack in the foreground and opens a session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        Fault: what kept it from starting; everything that had been started is stopped.
+        Fault: the start failed; everything that was started is stopped.
     """
     printer = Printer(as_json=as_json)
     if workspace is not None:

@@ -24,10 +24,10 @@ from codesdk.registry import Argument, Builtin, Registry, SourceCall, Tool
 def show_all(
     tools: Path | None, tenant: str | None, policies: Path | None, *, mode: PermissionMode, as_json: bool
 ) -> None:
-    """One line a tool, with what the bundle says of it whatever its input is.
+    """List tools, one per line, with the bundle's effect for any input.
 
     Raises:
-        PolicyInvalid, ManifestInvalid: with the place.
+        PolicyInvalid, ManifestInvalid: with file, line and column.
     """
     printer = Printer(as_json=as_json)
     registry = registry_of(tools, tenant)
@@ -50,7 +50,7 @@ def show_all(
 
 
 def _load_bundle(policies: Path | None, registry: Registry) -> tuple[Bundle, str]:
-    """The bundle that was named or, where none was, the one that the installation has in force or its files have."""
+    """Return the given bundle and its source; without one, the installation's bundle in force, or its files."""
     settings = load_settings(policies=policies)
     if policies is None:
         with suppress(Fault), active_bundles(settings, sorted(registry.names())) as running:
@@ -66,11 +66,11 @@ def _standing_json(stand: ToolAccess) -> dict[str, Any]:
 def show_one(
     name: str, tools: Path | None, tenant: str | None, policies: Path | None, *, roles: tuple[str, ...], as_json: bool
 ) -> None:
-    """Everything that its manifest says, and what policy says of it.
+    """Show a tool's manifest, and policy's decision in each mode.
 
     Raises:
         UnknownTool: with the nearest name.
-        PolicyInvalid, ManifestInvalid: with the place.
+        PolicyInvalid, ManifestInvalid: with file, line and column.
     """
     registry = registry_of(tools, tenant)
     tool = registry.resolve(name)
@@ -130,7 +130,7 @@ def _detail_json(tool: Tool) -> dict[str, Any]:
 
 
 def command_line(tool: Tool) -> str:
-    """What it runs, for people."""
+    """Format the tool's command for people."""
     if isinstance(tool.runs, Builtin):
         return f"built in: {tool.runs.builtin}"
     if isinstance(tool.runs, SourceCall):
@@ -144,7 +144,7 @@ def _placeholder(word: Argument) -> str:
 
 
 def _policy_json(tool: Tool, bundle: Bundle, registry: Registry, roles: tuple[str, ...]) -> dict[str, Any]:
-    """In each mode: whether any input could be allowed, and the verdict on each example."""
+    """Return for each mode whether any input could be allowed, and the decision on each example."""
     known = {each.name: each for each in registry.tools()}
 
     def verdicts(mode: PermissionMode) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Has somebody else's MCP server started once, to hear what it offers."""
+"""Starts a third-party MCP server once to list its tools."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from codesdk.sources.tool_changes import ToolListing
 
 
 class DiscoveryRunning(Fault):
-    """Another command has a server started."""
+    """Another command is listing a server's tools."""
 
     code = "BEING_ASKED"
     status = 409
@@ -43,12 +43,12 @@ class DiscoveryRunning(Fault):
 
 
 def discover_tools(loaded: LoadedSource, tenant: str | None, data_dir: Path | None, printer: Printer) -> ToolListing:
-    """What its server offers now. `tenant`: whose secrets a remote server is shown.
+    """Return the tools that the server offers now. `tenant`: whose secrets a remote server receives.
 
     Raises:
-        BeingAsked: another such command runs.
-        SourceUnavailable: the server did not start, or did not keep to the protocol.
-        Fault: no sandbox can be had for it.
+        DiscoveryRunning: another such command runs.
+        SourceUnavailable: the server did not start, or violated the protocol.
+        Fault: no sandbox can be started for it.
     """
     settings = load_settings(data_dir)
     settings.prepare_data_dir()
@@ -62,7 +62,7 @@ def discover_tools(loaded: LoadedSource, tenant: str | None, data_dir: Path | No
     name = source.manifest.image or profiles.named(source.manifest.profile).image
     printer.progress(f"Starting the MCP server {source.name} in a sandbox without network, to hear what it offers")
     with closing(held), _discovery_sandboxes(settings, name, printer) as (sandboxes, instance, image):
-        sandboxes.sweep(())  # of a command that was killed
+        sandboxes.sweep(())  # left by a killed command
         guests = ProbeSandboxes(sandboxes, instance, {name: image}, profiles, RandomIds(clock))
         starter = StdioStarter(guests, clock, RandomIds(clock))
         return list_offered_tools(source, lambda: starter.begin(source, None, TenantId("")), clock)
@@ -81,7 +81,7 @@ def _discover_remote(loaded: LoadedSource, tenant: str | None, settings: Setting
 
 @contextmanager
 def _discovery_sandboxes(settings: Settings, image: str, printer: Printer) -> Iterator[tuple[Sandboxes, str, str]]:
-    """Sandboxes of an instance beside the installation's, so that no worker takes them for leftovers; and the image."""
+    """Yield sandboxes under a separate instance id, so that no worker removes them as leftovers, and the image."""
     instance = settings.discovery_instance_id()
     with ExitStack() as opened:
         if settings.is_local:

@@ -16,10 +16,10 @@ from codesdk.sandbox.profiles.loader import load_profiles
 
 
 def run_lint(paths: list[Path], tools: Path | None, form: ToolFormat, *, own: bool, strict: bool) -> int:
-    """Report every finding. 65 where a manifest cannot be used.
+    """Report all findings. Returns 65 if a manifest is invalid.
 
     Raises:
-        ManifestInvalid: with `own`, the installation's tools cannot be read. ProfileInvalid: its profiles cannot.
+        ManifestInvalid: with `own`, the installation's tools are invalid. ProfileInvalid: its profiles are.
     """
     shared = Registry.load(directory_of(tools)) if own else None
     found = list(_lint_paths(paths or [directory_of(tools)], shared))
@@ -40,7 +40,7 @@ def _lint_paths(paths: list[Path], shared: Registry | None) -> Iterable[Finding]
         if not inside:
             yield Finding(str(path), 1, 1, "There is no tool manifest (`*.yaml`) in this directory.", fatal=True)
         try:
-            read_prompts(path, taken=shared.prompts if shared is not None else ())  # of a file there are none
+            read_prompts(path, taken=shared.prompts if shared is not None else ())  # a file has no prompts
         except ManifestInvalid as error:
             yield Finding(error.file, error.line, error.column, error.problem, fatal=True)
         files += inside

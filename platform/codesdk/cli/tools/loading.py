@@ -1,4 +1,4 @@
-"""The manifests that a command is about."""
+"""Loads the manifests for a command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from codesdk.sandbox.profiles.loader import load_profiles
 
 
 def directory_of(tools: Path | None) -> Path:
-    """The directory that was named, or the one that the settings name."""
+    """Return the given directory, or the configured one."""
     return tools if tools is not None else load_settings().registry_dir
 
 
 def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
-    """All tools, of a tenant too where one is named.
+    """Load all tools, including the tenant's if one is given.
 
     Raises:
         ManifestInvalid, ProfileInvalid: with file, line and column.

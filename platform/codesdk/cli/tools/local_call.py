@@ -1,4 +1,4 @@
-"""`codesdk tools call --local`: a manifest tried on this machine, with no installation, no policy and no record."""
+"""`codesdk tools call --local`: runs a manifest's tool on this machine without installation, policy or record."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ from codesdk.tools import ToolContext, run_tool
 from codesdk.tools.context import process_limits
 
 TOOL_UID = 249_999
-"""Beyond those that installations give out; only where this command runs as root does the tool get a uid of its own."""
+"""Above the uids of installations. The tool gets a uid of its own only if this command runs as root."""
 
 
 def call_locally(
     name: str, asked: dict[str, Any], tools: Path | None, workspace: Path | None, *, profile: str, as_json: bool
 ) -> int:
-    """Print what the tool gives; 1 where it failed. Without network: there is no proxy beside it.
+    """Run the tool and print its result; returns 1 if it failed.
+
+    It has no network, because there is no egress proxy.
 
     Raises:
-        UnknownTool: with the nearest name. InvalidInput: the input does not fit.
-        InputWrong: it is a tool of another MCP server.
-        LocalSandboxOff: an operator has ruled local sandboxes out. ProvisionFailed, LocalNotSeparated: no wall here.
-        ManifestInvalid, ProfileInvalid, ProfileUnknown, WorkspaceRefused: what was given cannot be used.
+        UnknownTool: with the nearest name. InvalidInput: the input doesn't match the schema.
+        InputWrong: the tool belongs to another MCP server.
+        LocalSandboxOff: the operator forbids local sandboxes. ProvisionFailed, LocalNotSeparated: bubblewrap doesn't
+        work.
+        ManifestInvalid, ProfileInvalid, ProfileUnknown, WorkspaceRefused: a file or an option is invalid.
     """
     printer = Printer(as_json=as_json)
     settings = load_settings()

@@ -1,4 +1,4 @@
-"""`codesdk tools call` and `test`: calls as an agent makes them, through MCP, each in a session of its own."""
+"""`codesdk tools call` and `test`: make calls through MCP as an agent does, each in its own session."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def run_call(
     data_dir: Path | None,
     as_json: bool,
 ) -> int:
-    """Print what an agent would read; 1 where the call failed, was denied or waits.
+    """Make a call and print what an agent would receive; returns 1 if it failed, was denied or waits.
 
     Raises:
-        InputWrong: the input is no JSON object. UnknownTool: with the nearest name.
-        Fault: what the daemon answers.
+        InputWrong: the input is not a JSON object. UnknownTool: with the nearest name.
+        Fault: the daemon's error.
     """
     asked = read_input(given)
     printer = Printer(as_json=as_json)
@@ -66,11 +66,11 @@ def run_examples(
     data_dir: Path | None,
     as_json: bool,
 ) -> int:
-    """Run every example; 1 where one does not give what it says.
+    """Run every example; returns 1 if a result differs from the expected one.
 
     Raises:
         UnknownTool: with the nearest name.
-        Fault: what the daemon answers.
+        Fault: the daemon's error.
     """
     printer = Printer(as_json=as_json)
     registry = registry_of(tools, tenant)
@@ -96,7 +96,7 @@ def run_examples(
 def _run_example(
     daemon: ApiClient, tool: Tool, example: Example, *, mode: PermissionMode, profile: str, printer: Printer
 ) -> str:
-    """What is wrong with it; empty where nothing is."""
+    """Run an example; return how it failed, or an empty string."""
     with tempfile.TemporaryDirectory(prefix="codesdk-example-") as place:
         for path, text in example.files.items():
             file = Path(place, path)
@@ -154,10 +154,10 @@ async def _call_over_mcp(url: str, token: str, name: str, asked: dict[str, Any])
 
 
 def read_input(given: str) -> dict[str, Any]:
-    """The input of a call as it stands on the command line, or on standard input for `-`.
+    """Parse a call's input from the command line, or from stdin for `-`.
 
     Raises:
-        InputWrong: it is no JSON object.
+        InputWrong: it is not a JSON object.
     """
     text = sys.stdin.read() if given == "-" else given
     try:

@@ -1,4 +1,4 @@
-"""`codesdk tools new`: the manifest of a command, which lints clean and has an example to run."""
+"""`codesdk tools new`: writes the manifest of a command that passes lint and has an example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codesdk.registry import lint
 
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]{0,30})(?::(string|integer|number|boolean))?\}")
 _BAD_PLACEHOLDER = re.compile(r"\{\w[\w:]*\}?")
-"""Meant as a word from the input, and none: a brace that is not closed, a capital letter, a type that there is not."""
+"""Matches malformed placeholders: an unclosed brace, a capital letter, an unknown type."""
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _EXAMPLES: dict[str, Any] = {"string": "example.txt", "integer": 1, "number": 1.5, "boolean": True}
 
@@ -33,7 +33,7 @@ def create_manifest(
     """Write `<directory>/<name>.yaml`.
 
     Raises:
-        InputWrong: the name or the command cannot be, or there is such a file.
+        InputWrong: the name or the command is invalid, or the file exists.
     """
     if TOOL_NAME.fullmatch(name) is None or len(name) > MAX_TOOL_NAME:
         raise InputWrong(f"{name!r} is no tool's name.", advice="Write lower case words joined by dots: word.count")
@@ -52,10 +52,10 @@ def create_manifest(
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet.
+    """Write a file that doesn't exist yet.
 
     Raises:
-        InputWrong: it is, or cannot be written.
+        InputWrong: it exists, or can't be written.
     """
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -67,10 +67,10 @@ def write_new(path: Path, text: str) -> None:
 
 
 def split(command: str, *, example: str) -> list[str]:
-    """The words of a command line, as a shell splits them; nothing else of a shell is known.
+    """Split a command line into words as a shell does. Other shell syntax is not interpreted.
 
     Raises:
-        InputWrong: a quote is not closed, or there is no word; `example` shows one that will do.
+        InputWrong: a quote is not closed, or there are no words; the advice contains `example`.
     """
     try:
         words = shlex.split(command)
@@ -150,7 +150,7 @@ def _describe(name: str) -> str:
 
 
 def flow_mapping(values: dict[str, Any]) -> str:
-    """A mapping on one line."""
+    """Format a mapping on one line."""
     shown = (
         f"{key}: {double_quoted(value) if isinstance(value, str) else str(value).lower()}"
         for key, value in values.items()
@@ -159,5 +159,5 @@ def flow_mapping(values: dict[str, Any]) -> str:
 
 
 def double_quoted(text: str) -> str:
-    """In double quotes as YAML reads them: its escapes know every character, where JSON's make surrogates of some."""
+    """Quote for YAML, whose escapes cover every character; JSON's would turn some into surrogates."""
     return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else f"\\U{ord(c):08X}") for c in text) + '"'

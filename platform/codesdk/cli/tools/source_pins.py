@@ -1,4 +1,4 @@
-"""`codesdk tools pin`, `diff` and `accept`: what of somebody else's MCP server may be called."""
+"""`codesdk tools pin`, `diff` and `accept`: manage the pinned tools of a third-party MCP server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from codesdk.sources.tool_changes import ToolListing
 
 
 def pin_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path | None, *, as_json: bool) -> int:
-    """Accept the tools of a new source, but for those with something to look at. 1 where some are left out.
+    """Accept the tools of a new source, except those with findings. Returns 1 if any are skipped.
 
     Raises:
         InputWrong: there is no such source, or its tools were accepted before.
@@ -62,7 +62,7 @@ def pin_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path
 
 
 def diff_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path | None, *, as_json: bool) -> int:
-    """Show how the server's tools stand to what was accepted. 1 where anything differs.
+    """Show how the server's tools differ from the pinned ones. Returns 1 if any do.
 
     Raises:
         InputWrong: there is no such source.
@@ -95,10 +95,10 @@ def accept_tools(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Accept these tools as the server has them now; those that it has no more are taken off.
+    """Pin the server's current version of these tools, and unpin those that it no longer offers.
 
     Raises:
-        InputWrong: no such source or tool, or nothing was named.
+        InputWrong: there is no such source or tool, or no tool was given.
         ManifestInvalid, SourceUnavailable: with what is wrong.
     """
     if bool(chosen) == everything:
@@ -134,11 +134,11 @@ def accept_tools(
 
 
 def find_source(name: str, tools: Path | None) -> LoadedSource:
-    """The source of that name.
+    """Return the source with that name.
 
     Raises:
         InputWrong: with the nearest name.
-        ManifestInvalid: a manifest cannot be used.
+        ManifestInvalid: a manifest is invalid.
     """
     directory = directory_of(tools)
     found = {each.source.name: each for each in read_manifests(directory).sources}
@@ -152,7 +152,7 @@ def find_source(name: str, tools: Path | None) -> LoadedSource:
 
 
 def _acceptable_tools(loaded: LoadedSource, listing: ToolListing) -> tuple[tuple[OfferedTool, ...], dict[str, str]]:
-    """The tools that can be ours, and why the others cannot."""
+    """Return the tools that can be accepted, and why the others can't."""
     usable: list[OfferedTool] = []
     refused = dict(listing.unusable)
     taken: dict[str, str] = {}
@@ -185,7 +185,7 @@ def _write_pins(loaded: LoadedSource, listing: ToolListing, chosen: Iterable[Pin
     beside = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
-        beside.replace(place)  # a process that reads it just now sees the old one or the new one
+        beside.replace(place)  # atomic for concurrent readers
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise InputWrong(f"{place} cannot be written: {error.strerror}.") from error

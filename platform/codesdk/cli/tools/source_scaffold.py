@@ -1,4 +1,4 @@
-"""`codesdk tools new --mcp`: a manifest for somebody else's MCP server from a package."""
+"""`codesdk tools new --mcp`: writes the manifest of a third-party MCP server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def create_source_manifest(
     """Write `<directory>/<name>.yaml`.
 
     Raises:
-        InputWrong: a name, the package or the command cannot be, or there is such a file.
+        InputWrong: a name, the package or the command is invalid, or the file exists.
     """
     image_of(name)
     found = parse_package(package)

@@ -1,1 +1,1 @@
-"""Checks."""
+"""Checks of the machine and the installation for `codesdk doctor`."""

@@ -1,1 +1,1 @@
-"""Engines."""
+"""Docker engines: find, install, start, stop."""

@@ -1,4 +1,4 @@
-"""A Docker engine: the one that answers, or one that is installed and started here and stopped again afterwards."""
+"""Finds a running Docker engine, or installs and starts one and stops it afterwards."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, 
 from codesdk.provision.system.process_identity import ProcessIdentity
 
 PACKAGES = ("docker.io",)
-"""Depends on containerd, runc, iptables (the engine's bridge) and tini (`--init`) in bookworm and trixie."""
+"""Depends on containerd, runc, iptables (for the bridge network) and tini (`--init`) in bookworm and trixie."""
 CLIENT_PACKAGE = "docker-cli"
-"""Since trixie the docker command is a package of its own."""
+"""Since trixie the docker command is in its own package."""
 STARTING_S = 30.0
-"""Seconds for an engine that listens already and is still starting."""
+"""Seconds to wait for an engine that accepts connections but is still starting."""
 HOST_VARIABLES = ("CODESDK_DOCKER_HOST", "DOCKER_HOST")
 USER_SOCKETS = (
     ("XDG_RUNTIME_DIR", "docker.sock"),
     ("HOME", ".docker/run/docker.sock"),
     ("HOME", ".docker/desktop/docker.sock"),
 )
-"""Where rootless Docker and Docker Desktop listen, below the directory that the variable names."""
+"""Sockets of rootless Docker and Docker Desktop, relative to the directory in the variable."""
 
 
 class EngineMissing(ProvisionFailed):
-    """No Docker engine answers, and none can be installed or started here."""
+    """No Docker engine answers, and none can be installed or started on this machine."""
 
     code = "ENGINE_MISSING"
 
 
 class Engine:
-    """An engine that answers."""
+    """A running engine."""
 
     def __init__(self, host: str, *, started_by_us: bool = False, share: ServerUse | None = None) -> None:
         self.host = host
-        """Address for clients, as in DOCKER_HOST."""
+        """Address for clients, in the format of DOCKER_HOST."""
         self.started_by_us = started_by_us
-        """Whether CodeSDK started it: in this process or in another that may have been killed since."""
+        """Whether CodeSDK started it, in this process or in an earlier one that was killed."""
         self._share = share
 
     def stop(self) -> bool:
-        """Stop it if CodeSDK started it and no other CodeSDK process uses it; True where it was stopped.
+        """Stop the engine if CodeSDK started it and no other CodeSDK process uses it; return whether it was stopped.
 
-        Doing it twice is no error.
+        Idempotent.
 
         Raises:
-            ProvisionFailed: it does not end, or root is gone.
+            ProvisionFailed: it doesn't exit, or root is no longer available.
         """
         share, self._share = self._share, None
         return share.release(_stop) if share is not None else False
 
     def leave(self) -> None:
-        """Let it run from now on as if it had always been here: nothing of ours will stop it."""
+        """Leave the engine running for good: CodeSDK no longer stops it."""
         share, self._share = self._share, None
         if share is not None:
             share.forget()
@@ -68,37 +68,37 @@ class Engine:
 
 @dataclass(frozen=True)
 class ManagedEngine:
-    """Where the engine of this machine is, and where we note who started it and who uses it."""
+    """The paths of this machine's engine, and the record of who started it and who uses it."""
 
     shares: SharedServer
     places: DockerdPaths
 
 
 def managed_engine(directory: Path) -> ManagedEngine:
-    """A desk that keeps its files in `directory`, for the engine at the standard places."""
+    """Return the engine at the standard paths, with its record in `directory`."""
     return ManagedEngine(SharedServer(directory, "engine"), DockerdPaths(directory / "dockerd.log"))
 
 
 @dataclass(frozen=True)
 class EngineCandidate:
-    """Where an engine was looked for, and what answered there."""
+    """An address that was tried, and the result."""
 
     host: str
     ping: Ping
     variable: str = ""
-    """The environment variable that chose the address; empty where nobody chose."""
+    """The environment variable that set the address; empty if none did."""
 
 
 def find(environ: Mapping[str, str], standard: str) -> EngineCandidate:
-    """The engine that someone chose; else the first that answers of the standard socket and those of a user's own.
+    """Find the configured engine, or else the first that answers: standard socket, then the user's sockets.
 
-    Where none answers, this tells of the standard socket.
+    If none answers, returns the result for the standard socket.
     """
     chosen = next((name for name in HOST_VARIABLES if environ.get(name)), None)
     if chosen is not None:
         return EngineCandidate(environ[chosen], ping(environ[chosen]), chosen)
     first = EngineCandidate(standard, ping(standard))
-    if first.ping.answer is EndpointState.SILENT:  # systemd's socket answers for an engine that it is only now starting
+    if first.ping.answer is EndpointState.SILENT:  # systemd's socket accepts connections before the engine is up
         first = EngineCandidate(standard, ping(standard, timeout_s=STARTING_S))
     if first.ping.answer is EndpointState.ENGINE:
         return first
@@ -110,18 +110,18 @@ def find(environ: Mapping[str, str], standard: str) -> EngineCandidate:
 def ensure(
     progress: ProgressCallback, *, desk: ManagedEngine | None = None, environ: Mapping[str, str] | None = None
 ) -> Engine:
-    """An engine that answers: the chosen one, the standard one, or one installed and started now.
+    """Return a running engine: the configured one, the standard one, or one installed and started now.
 
-    A running engine is used as it is. Installing needs Debian or Ubuntu and root (or sudo without a password).
+    Leaves a running engine unchanged. Installation requires Debian or Ubuntu, and root or passwordless sudo.
 
     Args:
-        progress: told before anything is installed or started.
-        desk: None for this user's own.
-        environ: None for the process's; `CODESDK_DOCKER_HOST` and `DOCKER_HOST` choose an engine.
+        progress: receives a line before anything is installed or started.
+        desk: the managed engine; None for the current user's.
+        environ: None for the process's environment. `CODESDK_DOCKER_HOST` and `DOCKER_HOST` select an engine.
 
     Raises:
-        EngineMissing: none answers and none can be had here; the advice is the exact next step.
-        ProvisionFailed: installing or starting failed.
+        EngineMissing: none answers and none can be started; the advice is the exact next step.
+        ProvisionFailed: the installation or the start failed.
     """
     desk = desk or managed_engine(state_dir())
     with desk.shares.alone():
@@ -156,7 +156,7 @@ def _permission_fault(host: str) -> EngineMissing:
 
 
 def _root_to_start(found: EngineCandidate) -> Root:
-    """Root, where an engine can be started at all."""
+    """Return root access if an engine can be started here."""
     installed = which("dockerd") is not None
     what = f"No Docker engine answers at {found.host} ({found.ping.detail})"
     if not installed and not debian.release().has_apt:
@@ -188,7 +188,7 @@ def _start(desk: ManagedEngine, way: Root, progress: ProgressCallback) -> None:
         progress(f"Starting the Docker engine (dockerd, log {places.log}); it is stopped again at the end")
         desk.shares.write(dockerd.start(places, way))
     if ping(places.host).answer is EndpointState.FORBIDDEN:
-        # Only the socket of the engine just started, gone with it: membership of the docker group needs a new login.
+        # Only the new engine's socket, which disappears with it: docker group membership would need a new login.
         progress(f"Giving {getpass.getuser()} the socket of the engine just started")
         way.run("chown", getpass.getuser(), str(places.socket), deadline_s=10)
     tried = ping(places.host)
@@ -210,7 +210,7 @@ def _stop(started: ServerHandle) -> None:
 
 
 def docker_command() -> str:
-    """The docker client.
+    """Return the path of the docker client.
 
     Raises:
         EngineMissing: there is none on PATH.

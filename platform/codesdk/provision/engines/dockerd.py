@@ -1,4 +1,4 @@
-"""Starting and stopping a dockerd of our own, without systemd, over whatever an earlier run left behind."""
+"""Starts and stops a dockerd without systemd, and cleans up after runs that were killed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from codesdk.provision.system.process_identity import ProcessIdentity, mark, nam
 START_S = 60.0
 """Seconds until a started dockerd must answer: 2 s here, far more on a loaded machine with many images."""
 STOP_S = 30.0
-"""Seconds for dockerd to stop its containers; it gives each 15 s by default."""
+"""Seconds for dockerd to stop its containers; by default it waits 15 s for each."""
 LEFTOVER_S = 5.0
-"""Seconds for what a killed daemon left to end by itself."""
+"""Seconds for the child processes of a killed daemon to exit."""
 POLL_S = 0.1
 SYSTEM_CONTAINERD = Path("/run/containerd/containerd.sock")
-"""dockerd uses the containerd of this socket instead of its own wherever the file exists, dead or not."""
+"""If this socket exists, dockerd uses its containerd instead of starting one, even if nothing listens there."""
 REFUSED = 3
 PROBE = f"""
 import socket, sys
@@ -34,23 +34,24 @@ except ConnectionRefusedError:
 except OSError:
     pass
 """
-"""Exits with `REFUSED` where the socket exists and nobody listens; busy and absent ones are let be."""
+"""Exits with `REFUSED` if the socket exists and nobody listens. A busy or missing socket passes."""
 
 
 @dataclass(frozen=True)
 class DockerdPaths:
-    """Where a dockerd listens and keeps its things; the defaults are dockerd's own."""
+    """Socket and file paths of a dockerd; the defaults are dockerd's own."""
 
     log: Path
     socket: Path = Path("/var/run/docker.sock")
     pid_file: Path = Path("/var/run/docker.pid")
-    """The standard one keeps dockerd itself from starting beside another on the same data."""
+    """dockerd refuses to start while its pid file names a live process, so two daemons can't share the standard data.
+    """
     exec_root: Path = Path("/var/run/docker")
     data_root: Path | None = None
-    """None: what /etc/docker/daemon.json says, or /var/lib/docker."""
+    """None: the value in /etc/docker/daemon.json, or /var/lib/docker."""
     flags: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
-    """A program that becomes dockerd (`unshare --net`), for one that must not touch the host's network."""
+    """A command that execs dockerd (`unshare --net`), for a daemon that must not change the host's network."""
 
     @property
     def host(self) -> str:
@@ -58,7 +59,10 @@ class DockerdPaths:
         return f"unix://{self.socket}"
 
     def argv(self) -> list[str]:
-        """The command line: only what differs from its defaults, since daemon.json may set the rest."""
+        """The command line.
+
+        Passes only values that differ from dockerd's defaults, because daemon.json may set the rest.
+        """
         standard = DockerdPaths(self.log)
         words = [*self.launcher, "dockerd"]
         if self.pid_file != standard.pid_file:
@@ -78,28 +82,28 @@ def systemd_runs() -> bool:
 
 
 def remove_stale_files(places: DockerdPaths, way: Root) -> None:
-    """Remove pid files and sockets of daemons that are gone.
+    """Remove pid files and sockets of daemons that no longer run.
 
-    dockerd refuses to start while the pid in its pid file exists, whichever program has that pid by now; it waits in
-    vain for a containerd in the same way, and for one behind a socket file at which nobody listens.
+    dockerd refuses to start while the pid in its pid file exists, even if another program has reused that pid. In the
+    same way it waits in vain for a dead containerd, or for one behind a socket on which nobody listens.
     """
     containerd_pid = places.exec_root / "containerd" / "containerd.pid"
     for pid_file, program in ((places.pid_file, "dockerd"), (containerd_pid, "containerd")):
         pid = pid_in(way.run("cat", str(pid_file), deadline_s=10).stdout)
         left = mark(pid) if pid is not None and name(pid) == program else None
-        # dockerd's containerd dies with it (PDEATHSIG), a moment later; one that does not is dockerd's to judge.
+        # dockerd's containerd dies with it (PDEATHSIG) within moments. If it survives, the new dockerd decides.
         if left is None or left.wait(LEFTOVER_S):
             way.run("rm", "-f", str(pid_file), deadline_s=10)
-    # Asked as root: the directory of that socket is closed to others.
+    # Runs as root: other users can't enter the socket's directory.
     if way.run(sys.executable, "-I", "-c", PROBE, str(SYSTEM_CONTAINERD), deadline_s=20).code == REFUSED:
         way.run("rm", "-f", str(SYSTEM_CONTAINERD), deadline_s=10)
 
 
 def start(places: DockerdPaths, way: Root) -> ProcessIdentity:
-    """Start dockerd in a session of its own and wait until it answers; it outlives this process.
+    """Start dockerd in a new session and wait until it answers. It outlives this process.
 
     Raises:
-        ProvisionFailed: there is no dockerd, or it ended or did not answer within `START_S`.
+        ProvisionFailed: dockerd is missing, or it exited or did not answer within `START_S`.
     """
     if which("dockerd") is None:
         raise ProvisionFailed(
@@ -110,14 +114,14 @@ def start(places: DockerdPaths, way: Root) -> ProcessIdentity:
         process = subprocess.Popen(
             way.argv(*places.argv()), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    # A child that ends stays a zombie until someone waits, and a zombie still looks like a live pid to dockerd.
+    # Reap the child when it exits: dockerd takes a zombie's pid for a live process.
     threading.Thread(target=process.wait, name="reap-dockerd", daemon=True).start()
     daemon = None
     try:
         daemon = _await_answer(process, places, way)
-    finally:  # also where Ctrl-C ends the wait: nobody knows of it yet, so nobody else would stop it
+    finally:  # also after Ctrl-C: the daemon isn't recorded yet, so nothing else would stop it
         if daemon is None and process.poll() is None:
-            way.run("sh", "-c", f"kill {process.pid}", deadline_s=10)  # it may be sudo, which only root may signal
+            way.run("sh", "-c", f"kill {process.pid}", deadline_s=10)  # may be sudo: only root may signal it
     if daemon is not None:
         return daemon
     said = output_tail(places.log.read_text(encoding="utf-8", errors="replace"))
@@ -125,7 +129,7 @@ def start(places: DockerdPaths, way: Root) -> ProcessIdentity:
 
 
 def _await_answer(process: subprocess.Popen[bytes], places: DockerdPaths, way: Root) -> ProcessIdentity | None:
-    """The daemon once it answers; None where it ended or the time is up."""
+    """Wait until the daemon answers. Returns None if it exits or the time is up."""
     until = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < until:
         answered = ping(places.host).answer in {EndpointState.ENGINE, EndpointState.FORBIDDEN}
@@ -138,15 +142,15 @@ def _await_answer(process: subprocess.Popen[bytes], places: DockerdPaths, way: R
 
 
 def stop(daemon: ProcessIdentity, way: Root) -> None:
-    """SIGTERM, `STOP_S`, SIGKILL: this very dockerd and no other.
+    """Stop exactly this dockerd: SIGTERM, `STOP_S`, SIGKILL.
 
     Raises:
-        ProvisionFailed: it lives on.
+        ProvisionFailed: it survives.
     """
     for sign in ("-TERM", "-KILL"):
         if not daemon.alive:
             return
-        # The shell's own kill: /bin/kill is in procps, which a minimal Debian lacks.
+        # The shell's builtin: /bin/kill is in procps, which a minimal Debian lacks.
         way.run("sh", "-c", f"kill {sign} {daemon.pid}", deadline_s=10)
         if daemon.wait(STOP_S):
             return
@@ -154,7 +158,7 @@ def stop(daemon: ProcessIdentity, way: Root) -> None:
 
 
 def systemd_start(way: Root) -> None:
-    """Start the docker unit; the unit counts as started once the engine answers.
+    """Start the docker unit, which counts as started once the engine answers.
 
     Raises:
         ProvisionFailed: systemd refused.
@@ -163,7 +167,7 @@ def systemd_start(way: Root) -> None:
 
 
 def systemd_stop(way: Root) -> None:
-    """Stop the docker unit, and its socket, which would start it again at the next connection.
+    """Stop the docker unit and its socket, which would restart the unit on the next connection.
 
     Raises:
         ProvisionFailed: systemd refused.

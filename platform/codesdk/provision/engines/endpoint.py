@@ -1,4 +1,4 @@
-"""Whether a Docker engine answers at an address, and what it says when it does not."""
+"""Pings a Docker engine's address and classifies failures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from codesdk.sandbox.docker.engine_tls import find_tls
 from codesdk.settings import Settings
 
 PING_S = 5.0
-"""Seconds for one answer. A loaded engine takes tens of milliseconds; a hung one never answers."""
+"""Seconds to wait for one answer. A loaded engine takes tens of milliseconds; a hung one never answers."""
 
 
 class EndpointState(Enum):
-    """What came back from an address."""
+    """The result of a ping."""
 
     ENGINE = auto()
     FORBIDDEN = auto()
     SILENT = auto()
-    """Somebody listens and says nothing in time: an engine that starts, hangs or is overloaded; never one to replace."""
+    """Something accepts connections but doesn't answer in time: the engine starts, hangs or is overloaded. Never
+    replace it.
+    """
     NOTHING = auto()
 
 
 @dataclass(frozen=True)
 class Ping:
-    """One try."""
+    """One ping and its result."""
 
     answer: EndpointState
     detail: str = ""
@@ -45,14 +47,14 @@ class UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Open the socket; http.client calls this when it first sends."""
+        """Open the socket. http.client calls this before the first request."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
 def ping(host: str, *, timeout_s: float = PING_S) -> Ping:
-    """Ask `/version` at `unix://…` directly, at anything else (`tcp://`, `ssh://`) through the docker CLI."""
+    """Request `/version`: directly for `unix://…`, through the docker CLI for other schemes (`tcp://`, `ssh://`)."""
     return _ping_unix(host.removeprefix("unix://"), timeout_s) if host.startswith("unix://") else _ping_cli(host)
 
 
@@ -78,10 +80,10 @@ def _ping_unix(path: str, timeout_s: float) -> Ping:
 
 
 def tls_flags(host: str) -> tuple[str, ...]:
-    """Words for the docker command: it takes and verifies the certificates that our own client does.
+    """Return the docker CLI flags that make it use and verify the same certificates as our own client.
 
     Raises:
-        EnginePlain, EngineCertificate: that client would refuse to speak to this address.
+        EnginePlain, EngineCertificate: our client would refuse this address.
     """
     files = find_tls(Settings(), host)
     if files is None:

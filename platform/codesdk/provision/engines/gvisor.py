@@ -1,8 +1,8 @@
-"""A Docker engine of our own whose runtimes include gVisor's `runsc`, beside the machine's and apart from it.
+"""Runs a second Docker engine with gVisor's `runsc` runtime, isolated from the machine's own engine.
 
-Registering a runtime needs a change of the engine's configuration, and a running engine is never changed here. The
-second engine has its own socket, data, pid file, configuration and network namespace; it is started by who asks and
-stopped with it. Images are copied over, for it has no network to build with.
+A new runtime requires a change of the engine's configuration, and we never reconfigure a running engine. The second
+engine has its own socket, data, pid file, configuration and network namespace; the process that starts it also stops
+it. It has no network to build with, so images are copied into it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, 
 
 RUNTIME = "runsc"
 PACKAGE = "runsc"
-"""Debian's package of gVisor; other distributions take it from gVisor's own archive."""
+"""Debian's gVisor package; other distributions install it from gVisor's own archive."""
 RUNTIME_ARGS = ("--platform=ptrace", "--network=none")
-"""ptrace works without KVM, in virtual machines too. Sandboxes have no network, and Debian's version of 2022 refuses to
-set one up on newer kernels."""
+"""The ptrace platform works without KVM, also in virtual machines. Sandboxes have no network, and Debian's version
+from 2022 can't set one up on newer kernels.
+"""
 COPY_S = 300.0
 """Seconds to copy an image of 400 MB: 10 s here."""
 
 
 class GvisorMissing(ProvisionFailed):
-    """No engine with gVisor can be had here."""
+    """No engine with gVisor can run on this machine."""
 
     code = "GVISOR_MISSING"
 
 
 def configuration(path: str) -> dict[str, object]:
-    """The daemon.json of an engine that knows this runsc and touches no network of the host's."""
+    """Return the daemon.json of an engine that uses this runsc and leaves the host's network alone."""
     return {
         "runtimes": {RUNTIME: {"path": path, "runtimeArgs": list(RUNTIME_ARGS)}},
         "bridge": "none",
@@ -47,7 +48,7 @@ def configuration(path: str) -> dict[str, object]:
 
 
 def managed_gvisor_engine(directory: Path) -> ManagedEngine:
-    """Where that engine keeps everything. The path of a socket holds 107 bytes, so `directory` must be short."""
+    """Return the gVisor engine whose files are all in `directory`. Keep it short: a socket path holds 107 bytes."""
     places = DockerdPaths(
         log=directory / "dockerd.log",
         socket=directory / "docker.sock",
@@ -55,17 +56,17 @@ def managed_gvisor_engine(directory: Path) -> ManagedEngine:
         exec_root=directory / "exec",
         data_root=directory / "data",
         flags=(f"--config-file={directory / 'daemon.json'}",),
-        launcher=("unshare", "--net"),  # a dockerd without a bridge removes the one of its neighbour
+        launcher=("unshare", "--net"),  # a dockerd without a bridge would remove the other engine's bridge
     )
     return ManagedEngine(SharedServer(directory, "engine"), places)
 
 
 def ensure(progress: ProgressCallback, *, desk: ManagedEngine | None = None) -> Engine:
-    """The engine, started if it does not run; runsc is installed where apt has it.
+    """Return the engine, started if needed. Installs runsc if apt has it.
 
     Raises:
-        GvisorMissing: not Debian or Ubuntu, no root, no such package, or dockerd is under systemd's care.
-        ProvisionFailed: installing or starting failed.
+        GvisorMissing: not Debian or Ubuntu, no root, no such package, or systemd manages dockerd.
+        ProvisionFailed: the installation or the start failed.
     """
     if desk is None:
         directory = state_dir() / "gvisor"
@@ -103,7 +104,7 @@ def _install(progress: ProgressCallback) -> str:
 
 
 def copy_image(image: str, source: Engine, target: Engine, progress: ProgressCallback) -> None:
-    """Bring an image from one engine to the other; its id stays. Nothing to do where it is there.
+    """Copy an image from one engine to the other; the id stays the same. Does nothing if the target has it.
 
     Raises:
         ProvisionFailed: it could not be read or written.
@@ -111,7 +112,7 @@ def copy_image(image: str, source: Engine, target: Engine, progress: ProgressCal
     there, here = DockerCommand(target), DockerCommand(source)
     if there.has(image):
         return
-    there("image", "prune", "--all", "--force", deadline_s=60)  # those of earlier builds: the engine is ours alone
+    there("image", "prune", "--all", "--force", deadline_s=60)  # earlier builds; only we use this engine
     progress(f"Copying {image[:19]} to the engine for gVisor")
     with subprocess.Popen(here.argv("save", image), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as saving:
         done = subprocess.run(

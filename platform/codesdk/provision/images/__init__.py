@@ -1,1 +1,1 @@
-"""Images."""
+"""Base images, sandbox images and MCP server packages."""

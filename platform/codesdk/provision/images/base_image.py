@@ -1,4 +1,4 @@
-"""The image that sandbox images are built from: the public one, or a Debian made here with debootstrap."""
+"""Provides the image that sandbox images are built on: pulled from a registry, or a Debian built with debootstrap."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PUBLIC = "python:3.12-slim-bookworm"
 LOCAL_REPOSITORY = "codesdk-base"
 LABEL = "codesdk.base"
 INCLUDE = ("ca-certificates", "python3")
-"""Debian's minbase has no Python; python3 (not -minimal, which lacks `json`) is what the runner needs."""
+"""Debian's minbase has no Python. The runner needs python3, because python3-minimal lacks `json`."""
 TOO_OLD = frozenset({"buster", "bullseye", "focal", "jammy"})
-"""Releases whose python3 is older than the 3.11 that the sandbox needs; all later ones have it."""
+"""Releases whose python3 is older than 3.11, which the sandbox needs."""
 RECIPE = 1
-"""Counted up whenever the steps below change what comes out."""
+"""Version of the build steps below. Increment it when they change the result."""
 DEBOOTSTRAP_S = 900.0
 PACK = (
     'printf "%s" "$2" > "$1/etc/apt/sources.list"'
@@ -47,29 +47,35 @@ PACK = (
     " --exclude=./var/log/bootstrap.log --exclude=./etc/hostname --exclude=./etc/resolv.conf"
     " --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' -cf - ."
 )
-"""Packs the tree `$1` with the apt sources `$2`; downloads, package lists and this machine's name stay out."""
+"""Packs the tree `$1` with the apt sources `$2`, without downloads, package lists and the machine's name."""
 
 
 class BaseImageMissing(ProvisionFailed):
-    """No base image could be had."""
+    """No base image could be pulled or built."""
 
     code = "BASE_IMAGE_MISSING"
 
 
 def content_label(codename: str) -> str:
-    """What the image is made of, as a hash: the release, the packages, the recipe. Mirrors do not change content."""
+    """Return a hash of the image's inputs: release, packages, recipe.
+
+    Mirrors don't change the content, so they aren't included.
+    """
     described = json.dumps([codename, sorted(INCLUDE), RECIPE])
     return "sha256:" + hashlib.sha256(described.encode()).hexdigest()
 
 
 class DockerCommand:
-    """One engine: looked at through its API, so that no docker command is needed where nothing is made (a container)."""
+    """One engine.
+
+    Reads through its API, so the docker command is needed only to build or import (a container has none).
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._host = engine.host
 
     def argv(self, *words: str) -> list[str]:
-        """A whole command line.
+        """Return a docker command line.
 
         Raises:
             EngineMissing: there is no docker command here.
@@ -77,30 +83,30 @@ class DockerCommand:
         return [docker_command(), *tls_flags(self._host), "--host", self._host, *words]
 
     def __call__(self, *words: str, deadline_s: float = 30.0) -> Outcome:
-        """Run and capture."""
+        """Run a docker command and capture its output."""
         return run(self.argv(*words), deadline_s=deadline_s)
 
     def has(self, reference: str) -> bool:
-        """Whether the image is on the engine."""
+        """Whether the engine has the image."""
         return self._describe(reference) is not None
 
     def label_of(self, reference: str, label: str) -> str | None:
-        """The label's value on the image; None where there is no such image or label."""
+        """Return the value of the image's label; None if there is no such image or label."""
         found = self._describe(reference)
         labels = (found["Config"].get("Labels") or {}) if found else {}
         return labels.get(label) or None
 
     def tagged(self, repository: str) -> str | None:
-        """The id of the newest image that has any tag of this repository."""
+        """Return the id of the newest image with any tag of this repository."""
         with closing(EngineClient(self._host)) as client, client.doing("list images"):
             found = client.api.images(name=repository)
         return str(found[0]["Id"]) if found else None
 
     def pull(self, reference: str) -> None:
-        """Fetch it from its registry.
+        """Pull an image from its registry.
 
         Raises:
-            ImageMissing: the registry does not have it. EngineRefused: none answers.
+            ImageMissing: the registry does not have it. EngineRefused: the registry doesn't answer.
         """
         name, _, tag = reference.rpartition(":")
         with closing(EngineClient(self._host)) as client, client.doing("pull an image", image=reference):
@@ -112,11 +118,11 @@ class DockerCommand:
 
 
 def ensure(engine: Engine, progress: ProgressCallback) -> str:
-    """The reference to build from. Pulls or makes it once; later runs find it again.
+    """Return the reference of the base image. Pulls or builds it once; later calls find it.
 
     Raises:
-        BaseImageMissing: no registry answers and debootstrap cannot make one here.
-        ProvisionFailed: installing debootstrap, or making the image, failed.
+        BaseImageMissing: no registry answers and debootstrap can't build one here.
+        ProvisionFailed: debootstrap could not be installed, or the build failed.
     """
     docker = DockerCommand(engine)
     there = find(docker)
@@ -128,14 +134,14 @@ def ensure(engine: Engine, progress: ProgressCallback) -> str:
 
 
 def find(docker: DockerCommand) -> str | None:
-    """The reference to build from, if it is on the engine; nothing is pulled or made."""
+    """Return the reference of the base image if the engine has it. Pulls and builds nothing."""
     return PUBLIC if docker.has(PUBLIC) else find_local_build(docker)
 
 
 def find_local_build(docker: DockerCommand) -> str | None:
-    """The base that an earlier run made with this recipe.
+    """Find the base that an earlier run built with this recipe.
 
-    By its own tag: the label alone will not do, for every image that is built on the base inherits it.
+    Searches by tag: every image built on the base inherits its label.
     """
     codename = debian.release().codename
     reference = f"{LOCAL_REPOSITORY}:{codename}"
@@ -153,7 +159,7 @@ def _pull(docker: DockerCommand, progress: ProgressCallback) -> bool:
 
 
 def build_with_debootstrap(docker: DockerCommand, progress: ProgressCallback) -> str:
-    """Make a minimal Debian with Python from this machine's own mirror and import it.
+    """Build a minimal Debian with Python from this machine's configured mirror and import it.
 
     Raises:
         BaseImageMissing: not Debian or Ubuntu, too old, or root is missing.
@@ -196,7 +202,7 @@ def _why_not_buildable(codename: str, mirror: apt_sources.Source | None, way: Ro
 
 
 def _proxy() -> tuple[str, ...]:
-    """What sets apt's proxy for debootstrap: it fetches with wget, which knows nothing of apt's proxy."""
+    """Return environment assignments that pass apt's proxy to debootstrap, whose wget ignores apt's configuration."""
     asked = run(["apt-config", "shell", "P", "Acquire::http::Proxy"], deadline_s=10).stdout.strip()
     words = shlex.split(asked.removeprefix("P="))
     return (f"http_proxy={words[0]}",) if words and words[0] != "DIRECT" else ()
@@ -204,7 +210,10 @@ def _proxy() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _rootfs(way: Root) -> Iterator[Path]:
-    """An empty directory for the tree, always the same one, so that a killed run's remains are found and removed."""
+    """Yield an empty directory for the tree.
+
+    The path is fixed, so that a later run finds and removes what a killed one left.
+    """
     home = state_dir()
     rootfs = home / "base-rootfs"
     with (home / "base.lock").open("ab") as lock:
@@ -217,7 +226,7 @@ def _rootfs(way: Root) -> Iterator[Path]:
 
 
 def _remove(rootfs: Path, way: Root) -> None:
-    for mounted in ("proc", "sys", "dev"):  # left behind where debootstrap was killed
+    for mounted in ("proc", "sys", "dev"):  # still mounted if debootstrap was killed
         way.run("umount", "--lazy", "--quiet", str(rootfs / mounted), deadline_s=30)
     way.run("rm", "-rf", "--one-file-system", str(rootfs), deadline_s=120)
 

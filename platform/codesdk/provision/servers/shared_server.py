@@ -1,7 +1,7 @@
-"""A server that several CodeSDK processes use and that the last of them stops.
+"""Shares one server between CodeSDK processes; the last one to leave stops it.
 
-Whoever starts it records its pid and start time; every process that uses it holds a shared file lock. The kernel drops
-the lock of a process that was killed, so what a killed run left is taken over, and stopped, by the next one.
+The process that starts the server records its pid and start time. Every user holds a shared file lock, which the
+kernel releases if the process is killed, so the next run takes over what a killed run left, and stops it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from codesdk.provision.system.command import ProvisionFailed
 from codesdk.provision.system.process_identity import ProcessIdentity
 
 ServerHandle = ProcessIdentity | Literal["systemd"]
-"""What was started: a process of ours, or a unit that systemd keeps."""
+"""The started server: a child process, or a systemd unit."""
 LOCK_TIMEOUT_S = 1200.0
-"""Seconds to wait for another provisioning process: the longest is an apt-get install on a slow mirror."""
+"""Seconds to wait for another provisioning process. The longest step is an apt-get install from a slow mirror."""
 POLL_S = 0.1
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class SharedServer:
-    """The files of one shared server."""
+    """The lock and record files of one shared server."""
 
     directory: Path
     name: str
@@ -39,10 +39,10 @@ class SharedServer:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """One starting or stopping process at a time.
+        """Hold the exclusive lock for starting and stopping.
 
         Raises:
-            ProvisionFailed: another one holds it for longer than `LOCK_TIMEOUT_S`.
+            ProvisionFailed: another process holds it for longer than `LOCK_TIMEOUT_S`.
         """
         until = time.monotonic() + LOCK_TIMEOUT_S
         path = self.directory / f"{self.name}.lock"
@@ -54,15 +54,15 @@ class SharedServer:
             yield
 
     def write(self, started: ServerHandle) -> None:
-        """Record what was started."""
+        """Record the started server."""
         body = {"by": started} if isinstance(started, str) else {"pid": started.pid, "started": started.started}
         self._record.write_text(json.dumps({**body, "boot": _boot()}), encoding="utf-8")
 
     def read(self) -> ServerHandle | None:
-        """What CodeSDK started and what still runs; None where there is none, or the record cannot be read."""
+        """Return the server that CodeSDK started, if it still runs; None if the record is missing or unreadable."""
         try:
             body: Any = json.loads(self._record.read_text(encoding="utf-8"))
-            if body["boot"] != _boot():  # pids, start times and units begin anew with every boot
+            if body["boot"] != _boot():  # pids, start times and units are only valid within one boot
                 return None
             if body.get("by") == "systemd":
                 return "systemd"
@@ -72,30 +72,30 @@ class SharedServer:
         return known if known.alive else None
 
     def forget(self) -> None:
-        """Drop the record: what runs is nobody's to stop."""
+        """Delete the record, so that no CodeSDK process stops the server."""
         self._record.unlink(missing_ok=True)
 
     def join(self) -> ServerUse:
-        """Take a share, under `alone`."""
+        """Register this process as a user. Call it under `alone`."""
         users = (self.directory / f"{self.name}.users").open("ab")
         fcntl.flock(users, fcntl.LOCK_SH)
         return ServerUse(self, users)
 
     def unused(self) -> bool:
-        """Whether no process holds a share, under `alone`."""
+        """Whether no process uses the server. Call it under `alone`."""
         with (self.directory / f"{self.name}.users").open("ab") as users:
             return _lock(users, fcntl.LOCK_EX)
 
 
 class ServerUse:
-    """One process's part in a shared server."""
+    """One process's use of a shared server."""
 
     def __init__(self, of: SharedServer, held: IO[bytes]) -> None:
         self._of = of
         self._held = held
 
     def release(self, stop: Callable[[ServerHandle], None]) -> bool:
-        """Give the share back. The last one out calls `stop`; True where it did."""
+        """Unregister. The last user calls `stop`; returns whether this one did."""
         with self._of.alone():
             self._held.close()
             started = self._of.read()
@@ -106,7 +106,7 @@ class ServerUse:
             return True
 
     def forget(self) -> None:
-        """Give the share back and let the server run on as if it had always been there."""
+        """Unregister and leave the server running for good."""
         with self._of.alone():
             self._of.forget()
             self._held.close()

@@ -1,1 +1,1 @@
-"""System."""
+"""Access to the machine: commands, packages, processes."""

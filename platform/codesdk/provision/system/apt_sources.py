@@ -1,4 +1,4 @@
-"""The Debian mirror that this machine is configured for, read from apt's own files (sources.list(5))."""
+"""Reads this machine's Debian mirrors from apt's configuration (sources.list(5))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 APT_DIRECTORY = Path("/etc/apt")
 SCHEMES = ("http://", "https://", "file:")
-"""What debootstrap can fetch from."""
+"""URL schemes that debootstrap can fetch from."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Source:
     components: tuple[str, ...]
 
     def line(self) -> str:
-        """In one-line style, for a machine that trusts the distribution's own keys."""
+        """The source in one-line style, for a machine that trusts the distribution's keys."""
         return f"deb {self.uri} {self.suite} {' '.join(self.components)}"
 
 
 def parse_list(text: str) -> list[Source]:
-    """One-line style (`*.list`): `deb [options] uri suite component…`; source packages are not of interest."""
+    """Parse one-line style (`*.list`): `deb [options] uri suite component…`. Skips source packages."""
     found = []
     for raw in text.splitlines():
         words = re.sub(r"\[[^\]]*\]", " ", raw.partition("#")[0]).split()
@@ -36,7 +36,7 @@ def parse_list(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """Deb822 style (`*.sources`): stanzas of `Types`, `URIs`, `Suites`, `Components`; disabled ones are skipped."""
+    """Parse deb822 style (`*.sources`): stanzas of `Types`, `URIs`, `Suites`, `Components`. Skips disabled ones."""
     found = []
     for stanza in re.split(r"\n\s*\n", text):
         fields = _fields(stanza)
@@ -58,7 +58,7 @@ def _fields(stanza: str) -> dict[str, str]:
     for line in stanza.splitlines():
         if line.startswith("#"):
             continue
-        if line[:1].isspace():  # a folded line goes on with the field before it
+        if line[:1].isspace():  # a continuation line of the previous field
             fields[key] = f"{fields.get(key, '')} {line.strip()}"
             continue
         key, _, value = line.partition(":")
@@ -68,7 +68,7 @@ def _fields(stanza: str) -> dict[str, str]:
 
 
 def configured_sources(directory: Path = APT_DIRECTORY) -> list[Source]:
-    """Every enabled binary source of this machine, in apt's order."""
+    """Return every enabled binary source of this machine, in apt's order."""
     found: list[Source] = []
     parts = directory / "sources.list.d"
     files = [directory / "sources.list", *(sorted(parts.iterdir()) if parts.is_dir() else [])]
@@ -84,7 +84,7 @@ def configured_sources(directory: Path = APT_DIRECTORY) -> list[Source]:
 
 
 def _resolve_mirror_file(source: Source) -> Source | None:
-    """Cloud images name a file of mirrors (`mirror+file:/etc/apt/mirrors/debian.list`); take its first."""
+    """Resolve the mirror file of cloud images (`mirror+file:/etc/apt/mirrors/debian.list`) to its first mirror."""
     if not source.uri.startswith("mirror+file:"):
         return source
     path = Path("/" + source.uri.removeprefix("mirror+file:").lstrip("/"))
@@ -96,7 +96,7 @@ def _resolve_mirror_file(source: Source) -> Source | None:
 
 
 def mirror_of(codename: str, sources: Iterable[Source]) -> Source | None:
-    """The archive that holds the release itself: its suite is the codename, with `main`; no add-on archive."""
+    """Return the release's main archive: its suite is the codename and it has `main`. Ignores add-on archives."""
     for source in sources:
         if source.suite == codename and "main" in source.components and source.uri.startswith(SCHEMES):
             return source
@@ -104,7 +104,7 @@ def mirror_of(codename: str, sources: Iterable[Source]) -> Source | None:
 
 
 def release_sources(codename: str, sources: Iterable[Source]) -> list[Source]:
-    """The release, its updates and its security fixes, for the image's own apt."""
+    """Return the sources of the release, its updates and its security fixes, for apt in the image."""
     suites = {codename, f"{codename}-updates", f"{codename}-security"}
     fit = (source for source in sources if source.suite in suites and source.uri.startswith(SCHEMES[:2]))
     return list(dict.fromkeys(fit))

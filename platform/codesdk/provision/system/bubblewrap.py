@@ -1,4 +1,4 @@
-"""bubblewrap, for local sandboxes: found or installed, and tried."""
+"""Finds or installs bubblewrap for local sandboxes, and checks that it works."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from codesdk.sandbox.local.faults import NO_ISOLATION_ADVICE, LocalNotSeparated
 
 
 def ensure(progress: ProgressCallback) -> Confinement:
-    """What this machine can confine with, where that is bubblewrap.
+    """Return this machine's confinement with bubblewrap.
 
     Raises:
-        ProvisionFailed: it cannot be installed. LocalNotSeparated: the kernel does not let it work.
+        ProvisionFailed: it can't be installed. LocalNotSeparated: the kernel does not let it work.
     """
     if shutil.which("bwrap") is None:
         try:

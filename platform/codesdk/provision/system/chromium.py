@@ -1,4 +1,4 @@
-"""Chromium, in which the approval page is tested."""
+"""Chromium, for tests of the approval page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def ensure(progress: ProgressCallback) -> str:
-    """The browser's command: the one on PATH, else Debian's.
+    """Return the browser's command, from PATH or else Debian's package.
 
     Raises:
-        ProvisionFailed: it is missing and cannot be installed here.
+        ProvisionFailed: it is missing and can't be installed here.
     """
     found = next((path for name in _NAMES if (path := which(name)) is not None), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Running the machine's own programs: argv lists, captured output, a deadline, and root where it is allowed."""
+"""Runs system programs: argv lists, captured output, a deadline, and root if allowed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.settings import default_data_dir
 
 ProgressCallback = Callable[[str], None]
-"""Where provisioning tells people what it is about to do, one line at a time."""
+"""Receives one line about each provisioning step before it runs."""
 
 ADMIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where Debian keeps dockerd, iptables and debootstrap; the PATH of an unprivileged user lacks the sbin half."""
+"""Debian installs dockerd, iptables and debootstrap in sbin, which an unprivileged user's PATH lacks."""
 
 
 class ProvisionFailed(Fault):
-    """Something that the machine needs could not be found, installed or started."""
+    """A dependency could not be found, installed or started."""
 
     code = "PROVISION_FAILED"
     retryable = True
@@ -30,36 +30,39 @@ class ProvisionFailed(Fault):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended."""
+    """A finished program's exit code and output."""
 
     code: int
-    """Exit code; negative for a signal, 127 where there is no such program, 124 where the deadline passed."""
+    """Exit code; negative for a signal, 127 if there is no such program, 124 if the deadline passed."""
     stdout: str
     stderr: str
 
     @property
     def ok(self) -> bool:
-        """Whether it exited with 0."""
+        """Whether the exit code is 0."""
         return self.code == 0
 
     def output_tail(self) -> str:
-        """The end of what it said, for a message to people."""
+        """The end of its output, for an error message."""
         return output_tail(self.stderr.strip() or self.stdout) or f"exit code {self.code}"
 
 
 def output_tail(text: str, lines: int = 3) -> str:
-    """The last lines that say something, as one."""
+    """Return the last non-empty lines as one."""
     said = [line.strip() for line in text.splitlines() if line.strip()]
     return " / ".join(said[-lines:])
 
 
 def which(program: str) -> str | None:
-    """The program's path, looking into the sbin directories as well."""
+    """Return the program's path; also searches the sbin directories."""
     return shutil.which(program, path=os.environ.get("PATH", "") + ":" + ADMIN_PATH)
 
 
 def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run to the end and capture; never raises for what the program does. stdin is empty: nothing may ask."""
+    """Run a program to completion and capture its output.
+
+    Never raises if the program fails. stdin is empty, so it can't prompt.
+    """
     try:
         done = subprocess.run(
             list(argv),
@@ -80,22 +83,22 @@ def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None
 
 @dataclass(frozen=True)
 class Root:
-    """How to act as root here: directly, or through a sudo that asks nothing."""
+    """How to run commands as root: directly, or through passwordless sudo."""
 
     prefix: tuple[str, ...]
 
     def argv(self, *words: str) -> list[str]:
-        """The command line that runs `words` as root; environment assignments may come first."""
+        """Return the command line that runs `words` as root. Environment assignments may come first."""
         env = ("env", f"PATH={ADMIN_PATH}")
         return [*self.prefix, *env, *words]
 
     def run(self, *words: str, deadline_s: float) -> Outcome:
-        """Run `words` as root and capture."""
+        """Run `words` as root and capture the output."""
         return run(self.argv(*words), deadline_s=deadline_s)
 
 
 def root() -> Root | None:
-    """The way to root, or None: the caller is root, or sudo lets them in without a password."""
+    """Return how to run commands as root; None without root or passwordless sudo."""
     if os.geteuid() == 0:
         return Root(())
     sudo = which("sudo")
@@ -105,15 +108,15 @@ def root() -> Root | None:
 
 
 def state_dir() -> Path:
-    """Where provisioning keeps pid files, logs and locks, whatever data directory a run uses; private to the user.
+    """Return the directory for pid files, logs and locks, independent of the data directory and private to the user.
 
     Raises:
-        ProvisionFailed: it cannot be made or written.
+        ProvisionFailed: it can't be created or written.
     """
     home = default_data_dir()
     directory = home / "provision"
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # apart from the next: parents get the umask's mode
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # mode applies to the last one only
         directory.mkdir(exist_ok=True, mode=0o700)
     except OSError as problem:
         raise ProvisionFailed(

@@ -1,4 +1,4 @@
-"""Debian and Ubuntu: what release this is, and installing packages where that is allowed."""
+"""Detects the Debian or Ubuntu release and installs packages if allowed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Release:
 
     @property
     def has_apt(self) -> bool:
-        """Whether this is Debian, Ubuntu or made from them."""
+        """Whether this is Debian, Ubuntu or a derivative."""
         return bool({"debian", "ubuntu"} & {self.id, *self.like})
 
 
 def parse_os_release(text: str) -> Release:
-    """Read os-release(5); what is absent is empty."""
+    """Parse os-release(5). Missing fields are empty."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.strip().partition("=")
         if equals and not key.startswith("#"):
             try:
                 fields[key] = "".join(shlex.split(value)[:1])
-            except ValueError:  # an unclosed quote: the line says nothing that we can rely on
+            except ValueError:  # an unclosed quote: ignore the line
                 continue
     return Release(
         id=fields.get("ID", "").lower(),
@@ -45,25 +45,25 @@ def parse_os_release(text: str) -> Release:
 
 
 def release(path: Path = OS_RELEASE) -> Release:
-    """This machine's release; all empty where the file is missing (macOS, a bare container)."""
+    """Return this machine's release; all fields are empty if the file is missing (macOS, a bare container)."""
     return parse_os_release(path.read_text(encoding="utf-8")) if path.is_file() else Release("", (), "")
 
 
 def install_command(packages: tuple[str, ...]) -> str:
-    """What a person would type."""
+    """Return the install command for a person to type."""
     return f"sudo apt-get update && sudo apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
 def can_install() -> bool:
-    """Whether `install` has a chance: apt is here and so is root."""
+    """Whether `install` can work: apt and root are available."""
     return release().has_apt and root() is not None
 
 
 def install(packages: tuple[str, ...], why: str, progress: ProgressCallback) -> None:
-    """Install from the configured mirrors, or say exactly what to type.
+    """Install packages from the configured mirrors.
 
     Raises:
-        ProvisionFailed: not Debian or Ubuntu, not root, or apt failed.
+        ProvisionFailed: not Debian or Ubuntu, not root, or apt failed. The advice is the command to type.
     """
     way = root()
     if not release().has_apt:
@@ -77,7 +77,7 @@ def install(packages: tuple[str, ...], why: str, progress: ProgressCallback) -> 
     apt = ("DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
     words = (*apt, "install", "-y", "--no-install-recommends", *packages)
     done = way.run(*words, deadline_s=APT_INSTALL_S)
-    if not done.ok:  # package lists are missing or older than the mirror: read them again, once
+    if not done.ok:  # package lists are missing or outdated: update them, once
         refreshed = way.run(*apt, "update", deadline_s=APT_UPDATE_S)
         done = way.run(*words, deadline_s=APT_INSTALL_S) if refreshed.ok else refreshed
     if not done.ok:

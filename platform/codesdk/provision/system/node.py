@@ -1,4 +1,4 @@
-"""Node and npm, which bring real agent CLIs for the acceptance tests."""
+"""Node and npm, which install real agent CLIs for the acceptance tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PACKAGES = ("nodejs", "npm")
 
 
 def ensure(progress: ProgressCallback) -> str:
-    """The npm command: the one on PATH, else Debian's.
+    """Return the npm command, from PATH or else Debian's package.
 
     Raises:
-        ProvisionFailed: it is missing and cannot be installed here.
+        ProvisionFailed: it is missing and can't be installed here.
     """
     if which("npm") is None or which("node") is None:
         debian.install(PACKAGES, "npm is missing (the acceptance tests install agent CLIs with it)", progress)

@@ -1,4 +1,4 @@
-"""Which process a pid means: a number alone is reused, a number with its start time is not."""
+"""Identifies a process by pid and start time, because the kernel reuses pids."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ STAT_STATE, STAT_STARTTIME = 0, 19
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that stays recognisable after a restart of ours: pid and start time in clock ticks since boot."""
+    """A process's pid and start time in clock ticks since boot. Stays valid after this program restarts."""
 
     pid: int
     started: int
 
     @property
     def alive(self) -> bool:
-        """Whether that very process still runs (a zombie does not)."""
+        """Whether this process still runs. A zombie doesn't."""
         return mark(self.pid) == self
 
     def wait(self, deadline_s: float) -> bool:
-        """Whether it ended in time."""
+        """Wait for the process to end; return whether it did in time."""
         until = time.monotonic() + deadline_s
         while self.alive:
             if time.monotonic() > until:
@@ -35,7 +35,7 @@ class ProcessIdentity:
         return True
 
     def terminate(self, grace_s: float) -> None:
-        """SIGTERM, `grace_s` seconds, SIGKILL; only ever this very process."""
+        """SIGTERM, wait `grace_s` seconds, SIGKILL. Never signals another process."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             if not self.alive:
                 return
@@ -46,13 +46,13 @@ class ProcessIdentity:
             self.wait(grace_s)
 
     def kill(self) -> bool:
-        """SIGKILL to this very process, also one that is stopped; False: it had ended, or is not ours to kill."""
+        """SIGKILL this process, even if it is stopped. Returns False if it had ended or we may not signal it."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
             return False
         try:
-            if not self.alive:  # asked with the pid held: nobody can get it from here on
+            if not self.alive:  # check again while the pidfd is open: from here on the pid can't be reused
                 return False
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         except OSError:
@@ -63,7 +63,7 @@ class ProcessIdentity:
 
 
 def pid_namespace() -> str:
-    """Where a pid means what it means here: this boot of this machine, and this container of it; empty if nobody tells."""
+    """Return an id of the pid namespace: this boot and this container. Empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -72,7 +72,7 @@ def pid_namespace() -> str:
 
 
 def mark(pid: int) -> ProcessIdentity | None:
-    """The process that has this pid now; None where there is none, or only its remains."""
+    """Return the identity of the process with this pid; None if there is none or it is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -82,7 +82,7 @@ def mark(pid: int) -> ProcessIdentity | None:
 
 
 def name(pid: int) -> str:
-    """The kernel's short name of the process (at most 15 characters); empty where there is none."""
+    """Return the kernel's short name of the process (at most 15 characters); empty if there is none."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -90,6 +90,6 @@ def name(pid: int) -> str:
 
 
 def pid_in(text: str) -> int | None:
-    """The pid that a pid file holds; None where it holds none."""
+    """Return the pid in a pid file's text; None if it has none."""
     word = text.strip()
     return int(word) if word.isdecimal() and int(word) > 0 else None
