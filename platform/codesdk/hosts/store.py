@@ -145,9 +145,9 @@ def find_by_engine(connection: Connection, engine: str, but: str) -> HostRecord 
 
 
 def take_over(connection: Connection, name: str, now: float, offer: Mapping[str, Any]) -> tuple[HostId, int] | None:
-    """Raise a known host's generation; its id and new generation, None where the name is new.
+    """Raise a known host's generation. Returns its id and new generation; None if the name is new.
 
-    A lost host is active again; one that drains goes on draining. `offer`: the columns that a worker brings.
+    A lost host becomes active; a draining one stays draining. `offer`: the columns that the worker sets.
     """
     row = connection.execute(
         update(hosts)
