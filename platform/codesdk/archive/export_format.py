@@ -1,4 +1,4 @@
-"""The lines of an exported log: one JSON object each, read and written one at a time."""
+"""The export format: JSON lines, read and written one at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from codesdk.errors import ExitCode, Fault
 
 FORMAT = 1
 MAX_LINE = 16 * 1024 * 1024
-"""Characters of one line: an event holds at most a few times what a call's largest event does."""
+"""Most characters in one line, several times those of the largest event."""
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class ExportInvalid(Fault):
-    """A file is no export, or not a whole one."""
+    """The file is not an export, or incomplete."""
 
     code = "EXPORT_INVALID"
     exit_code = ExitCode.DATA
@@ -35,13 +35,13 @@ class ExportLine(FrozenModel):
     kind: Literal["export"] = "export"
     format: int = Field(default=FORMAT, ge=1)
     schema_version: int
-    """Of events that are written today; each event says its own."""
+    """The current version of events. Each event has its own."""
     version: str
-    """Of the CodeSDK that wrote it."""
+    """CodeSDK version that wrote the file."""
 
 
 class SessionLine(FrozenModel):
-    """A session begins: what its row says, and of which tenant."""
+    """Starts a session: its row and its tenant."""
 
     kind: Literal["session"] = "session"
     id: SessionId
@@ -58,26 +58,26 @@ class SessionLine(FrozenModel):
 
 
 class EventLine(FrozenModel):
-    """One event, as it is stored: of whatever schema version it was written in."""
+    """One event as stored, in the schema version it was written in."""
 
     kind: Literal["event"] = "event"
     event: dict[str, Any]
 
 
 class ArtifactLine(FrozenModel):
-    """An artifact of the session; its bytes, where they were asked for, are a file named by their hash."""
+    """An artifact of the session. Its bytes, if exported, are in a file named by their hash."""
 
     kind: Literal["artifact"] = "artifact"
     artifact: Artifact
 
     @property
     def file_name(self) -> str:
-        """Of the bytes."""
+        """Name of the file with its bytes."""
         return self.artifact.content_hash.removeprefix("sha256:")
 
 
 class EndLine(FrozenModel):
-    """A session is whole."""
+    """Ends a session: it is complete."""
 
     kind: Literal["end"] = "end"
     session_id: SessionId
@@ -96,15 +96,15 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
 
 
 def write(file: IO[str], line: Line) -> None:
-    """The next line."""
+    """Write one line."""
     file.write(_ENCODER.encode(line.model_dump(mode="json")) + "\n")
 
 
 def read(file: IO[str]) -> Iterator[tuple[int, Line]]:
-    """Each line with its number, from 1.
+    """Yield each line with its number, from 1.
 
     Raises:
-        ExportInvalid: names the line that cannot be read.
+        ExportInvalid: names the line that can't be read.
     """
     number = 0
     try:
@@ -121,7 +121,7 @@ def _line(number: int, text: str) -> Line:
         raise ExportInvalid(f"Line {number} is cut off.", advice=advice)
     try:
         said = json.loads(text)
-        # Python's reader takes more than JSON has, and no database would: NaN, 1e999, half of a surrogate pair.
+        # Python's parser accepts NaN, 1e999 and lone surrogates, which are not JSON and no database stores.
         _ENCODER.encode(said).encode()
     except (ValueError, RecursionError) as error:
         raise ExportInvalid(f"Line {number} is no JSON: {_why(error)}.", advice=advice) from error

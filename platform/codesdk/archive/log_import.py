@@ -1,4 +1,4 @@
-"""Takes an exported log into this installation: whole sessions, each in one transaction, or none of it."""
+"""Imports an exported log. Each session is imported whole, in one transaction."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from codesdk.tenancy import store as tenancy_store
 from codesdk.tenancy.principal import Principal, PrincipalKind
 
 PRINCIPAL_NAME = "import"
-"""Of the principal that imported sessions have here. It can do nothing."""
+"""Name of the principal that owns imported sessions. It has no permissions."""
 HOST_NAME = "(import)"
-"""Of the row that stands for their host: no worker can have this name, and nobody is shown it."""
+"""Name of the placeholder host of imported sessions. Not a valid worker name; hidden from listings."""
 ACTOR = "data-directory"
-"""Who imports: whoever can write it."""
+"""Actor in the audit trail: anyone who can write the data directory."""
 CHUNK_BYTES = 1024 * 1024
 TRY_ANOTHER_COPY = "Use another copy of the export."
 
 
 class SessionExists(Fault):
-    """A session of that id is here already."""
+    """A session with that id already exists."""
 
     code = "SESSION_EXISTS"
     status = 409
@@ -43,7 +43,7 @@ class SessionExists(Fault):
 
 
 class ArtifactExists(Fault):
-    """An artifact of that id is here already."""
+    """An artifact with that id already exists."""
 
     code = "ARTIFACT_EXISTS"
     status = 409
@@ -51,28 +51,28 @@ class ArtifactExists(Fault):
 
 
 class LogGap(Fault):
-    """The events of a session are not numbered from 1 without a gap."""
+    """A session's events are not numbered from 1 without gaps."""
 
     code = "LOG_GAP"
     exit_code = ExitCode.DATA
 
 
 class TenantNotMapped(Fault):
-    """The export is of a tenant that is not one here, and none was named instead."""
+    """The exported tenant does not exist here, and no other was named."""
 
     code = "TENANT_NOT_MAPPED"
     exit_code = ExitCode.USAGE
 
 
 class BytesMissing(Fault):
-    """The directory of artifacts has not the bytes that the export names."""
+    """The artifact directory lacks bytes that the export names."""
 
     code = "ARTIFACT_BYTES_MISSING"
     exit_code = ExitCode.DATA
 
 
 class ImportSummary(FrozenModel):
-    """What came in."""
+    """Counts of an import."""
 
     sessions: int = 0
     events: int = 0
@@ -80,18 +80,18 @@ class ImportSummary(FrozenModel):
 
 
 def import_logs(record: MaintenanceServices, path: Path, tenant: str | None, artifacts: Path | None) -> ImportSummary:
-    """Import a file. Sessions keep their ids and their events' numbers, and are closed here.
+    """Import a file. Sessions keep their ids and event numbers, and are closed.
 
-    The file is read twice: checked whole first, so that nothing of a wrong one comes in; then session by session, each in
-    one transaction, which holds up other writers for as long as it takes.
+    Reads the file twice: first to validate all of it, then session by session, each in one transaction that blocks other
+    writers.
 
-    `tenant`: name of the tenant that gets all of them; None: the one of the same id. `artifacts`: the directory of their
-    bytes; None: what events refer to leads nowhere here.
+    `tenant`: name of the tenant that gets all sessions; None: the tenant with the same id. `artifacts`: directory of the
+    artifacts' bytes; None: imports no artifacts, so events refer to missing ones.
 
     Raises:
-        ExportInvalid, LogGap, SchemaTooNew: the file is wrong. BytesMissing: the directory is.
-        TenantNotMapped: say whose it shall be. SessionExists, ArtifactExists: it is here already; sessions that stand
-        before it in the file are in. QuotaExceeded: the tenant has no room for the bytes.
+        ExportInvalid, LogGap, SchemaTooNew: the file is invalid. BytesMissing: the directory is incomplete.
+        TenantNotMapped: pass `tenant`. SessionExists, ArtifactExists: it exists already; earlier sessions of the file are
+        imported. QuotaExceeded: the tenant has no room for the bytes.
     """
     owners = OwnerMapping(record, tenant)
     kept: dict[SessionId, list[StoredArtifact]] = {}
@@ -113,10 +113,10 @@ def import_logs(record: MaintenanceServices, path: Path, tenant: str | None, art
 
 
 class OwnerMapping:
-    """Whose imported sessions are here."""
+    """Maps exported tenants to owners in this installation."""
 
     def __init__(self, record: MaintenanceServices, tenant: str | None) -> None:
-        """`tenant`: a name; None: each session's own, by its id."""
+        """`tenant`: name of the tenant for all sessions; None: the one with the exported id."""
         self._record = record
         self._named = tenant
 
@@ -124,7 +124,7 @@ class OwnerMapping:
         """The tenant that gets the session.
 
         Raises:
-            TenantNotMapped: there is none such here.
+            TenantNotMapped: it does not exist here.
         """
         with self._record.database.read() as connection:
             if self._named is not None:
@@ -141,7 +141,7 @@ class OwnerMapping:
         return found
 
     def owner_of(self, head: SessionLine) -> store.Owner:
-        """Tenant, principal and host of an imported session; the latter two are made once, and can do nothing."""
+        """The tenant, principal and placeholder host of an imported session. Creates the latter two on first use."""
         tenant = self.tenant_of(head)
         ids, now = self._record.ids, self._record.clock.now().timestamp()
 
@@ -160,7 +160,7 @@ class OwnerMapping:
 
 
 def _sessions(file: IO[str]) -> Iterator[tuple[SessionLine, Iterator[EventLine | ArtifactLine]]]:
-    """Each session with its contents, which must be taken before the next."""
+    """Yield each session with its contents. Consume them before the next session."""
     source = export_format.read(file)
     _, first = next(source, (0, None))
     if not isinstance(first, ExportLine) or first.format != export_format.FORMAT:
@@ -194,7 +194,7 @@ def _contents(head: SessionLine, source: Iterator[tuple[int, Line]]) -> Iterator
 
 
 def _events_at(file: IO[str], place: int, head: SessionLine) -> Iterator[EventLine]:
-    """The session's events, read from there on: anew for each try of the unit that stores them."""
+    """Read the session's events from that position. Called again on each retry of the unit that stores them."""
     file.seek(place)
     return (line for line in _contents(head, export_format.read(file)) if isinstance(line, EventLine))
 

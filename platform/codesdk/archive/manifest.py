@@ -28,7 +28,7 @@ class Entry(FrozenModel):
     """One file of a backup."""
 
     path: str
-    """Below the backup, with slashes."""
+    """Relative to the backup, with slashes."""
     sha256: str
     size: int
 
@@ -38,9 +38,9 @@ class Manifest(FrozenModel):
 
     format: int = Field(default=FORMAT, ge=1)
     version: str
-    """Of the CodeSDK that made it."""
+    """CodeSDK version that made it."""
     instance: str
-    """The installation that it is of."""
+    """Instance id of the installation."""
     created_at: str
     """RFC 3339."""
     files: tuple[Entry, ...]

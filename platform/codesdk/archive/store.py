@@ -1,4 +1,4 @@
-"""The archive's statements."""
+"""SQL for backups, exports, imports and retention."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from codesdk.storage.schema import (
 
 
 class Owner(NamedTuple):
-    """Whose an imported session is here."""
+    """The owner of an imported session."""
 
     tenant: TenantId
     principal: PrincipalId
@@ -55,24 +55,24 @@ def named_blobs(connection: Connection) -> list[Blob]:
 
 
 def renew_epochs(connection: Connection, ids: Ids) -> None:
-    """Give every log and feed another epoch: a reader of the original is told to begin anew."""
+    """Give every log and feed a new epoch, so that cursors of the original get a `resync`."""
     for session in list(connection.execute(select(sessions.c.id)).scalars()):
         connection.execute(update(sessions).where(sessions.c.id == session).values(log_epoch=ids.new(IdKind.REQUEST)))
     kept = {row.tenant_id: row.last for row in connection.execute(select(approval_feeds))}
     connection.execute(delete(approval_feeds))
-    for tenant in connection.execute(select(tenants.c.id)).scalars().all():  # also those that have had no news yet
+    for tenant in connection.execute(select(tenants.c.id)).scalars().all():  # also those whose feed is empty
         fresh = {"tenant_id": tenant, "epoch": ids.new(IdKind.REQUEST), "last": kept.get(tenant, 0)}
         connection.execute(insert_into(approval_feeds), fresh)
 
 
 def forget_endpoints(connection: Connection) -> None:
-    """A copy tells nobody: its original does, and the key that the endpoints are sealed with is in no backup."""
+    """Delete the webhook endpoints: the original still delivers, and their sealing key is in no backup."""
     for table in (webhook_deliveries, webhook_endpoints, webhook_cursors):
         connection.execute(delete(table))
 
 
 def forget_sandboxes(connection: Connection, reason: str) -> None:
-    """No sandbox of the original is this copy's: sessions' are gone, the pool's and the servers' nobody's."""
+    """Detach the original's sandboxes: mark those of sessions as gone, and delete those of the pool and of servers."""
     connection.execute(delete(sandboxes).where(sandboxes.c.session_id.is_(None)))
     connection.execute(
         update(sandboxes)
@@ -82,7 +82,7 @@ def forget_sandboxes(connection: Connection, reason: str) -> None:
 
 
 def forget_engines(connection: Connection, now: float) -> None:
-    """No engine of the original is this copy's: whichever its first worker has will be its host's."""
+    """Detach the original's engines: each host takes the engine of its first worker."""
     connection.execute(update(hosts).values(engine="", left_at=now))
 
 
@@ -96,7 +96,7 @@ def all_sessions(connection: Connection) -> list[SessionId]:
 
 
 def session_line(connection: Connection, session: str) -> SessionLine | None:
-    """What an export says of a session; None where there is none."""
+    """The session's line in an export. None if it does not exist."""
     query = select(sessions, tenants.c.name.label("tenant")).join(tenants).where(sessions.c.id == session)
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -106,7 +106,7 @@ def session_line(connection: Connection, session: str) -> SessionLine | None:
 
 
 def host_named(connection: Connection, name: str, fresh: HostId, now: float) -> HostId:
-    """The host of that name; made under the id `fresh` where there is none, without any image, so nothing runs there."""
+    """Find the host of that name, or create it with the id `fresh` and no images, so that nothing is placed there."""
     found = connection.execute(select(hosts.c.id).where(hosts.c.name == name)).scalar()
     if found is not None:
         return HostId(found)
@@ -124,17 +124,17 @@ def host_named(connection: Connection, name: str, fresh: HostId, now: float) -> 
 
 
 def has_session(connection: Connection, session: str) -> bool:
-    """Whether there is a session of that id, of whatever tenant."""
+    """Whether any tenant has a session with that id."""
     return bool(connection.execute(select(exists().where(sessions.c.id == session))).scalar())
 
 
 def has_artifact(connection: Connection, artifact: str) -> bool:
-    """Whether there is an artifact of that id, of whatever tenant."""
+    """Whether any tenant has an artifact with that id."""
     return bool(connection.execute(select(exists().where(artifacts.c.id == artifact))).scalar())
 
 
 def insert_session(connection: Connection, head: SessionLine, owner: Owner, *, epoch: str, now: float) -> None:
-    """Add it, closed. It is removed no more, where it had been."""
+    """Insert the session as closed, and delete the record of an earlier removal."""
     connection.execute(delete(removed_sessions).where(removed_sessions.c.id == head.id))
     row = head.model_dump(mode="json", include={"id", "runtime", "permission_mode", "image", "created_at"})
     row |= {
@@ -152,12 +152,12 @@ def insert_session(connection: Connection, head: SessionLine, owner: Owner, *, e
 
 
 def insert_events(connection: Connection, rows: list[dict[str, object]]) -> None:
-    """Add events with the numbers that they have."""
+    """Insert events with their existing numbers."""
     connection.execute(insert_into(events), rows)
 
 
 def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
-    """Say how many events an imported session has."""
+    """Set the last event number of an imported session."""
     connection.execute(update(sessions).where(sessions.c.id == session).values(last_seq=last))
 
 
@@ -165,17 +165,17 @@ def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
 
 
 def prunable_sessions(connection: Connection, closed_before: float, limit: int, after: str = "") -> list[SessionId]:
-    """Closed sessions whose sandbox is gone, and none of whose artifacts an open session starts from."""
+    """Closed sessions whose sandbox is gone and whose artifacts seed no open session, in order of id after `after`."""
     query = select(sessions.c.id).where(_closed_before(closed_before), sessions.c.id > after)
     return [SessionId(id_) for id_ in connection.execute(query.order_by(sessions.c.id).limit(limit)).scalars()]
 
 
 def lock_if_prunable(connection: Connection, session: SessionId, closed_before: float) -> bool:
-    """Whether it is still there, and still to be removed; takes the row's lock in a statement of its own."""
+    """Lock the session's row, then check that it may still be removed."""
     locked = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
     if connection.execute(locked).scalar() is None:
         return False
-    # A session that starts from one of its artifacts may be opening: it is there now, or finds them gone.
+    # A session seeded from its artifacts may be opening: either it is visible now, or it will not find them.
     owned = select(artifacts.c.id).where(artifacts.c.session_id == session).order_by(artifacts.c.id)
     connection.execute(owned.with_for_update()).all()
     query = select(sessions.c.id).where(sessions.c.id == session, _closed_before(closed_before))
@@ -193,19 +193,19 @@ def _closed_before(closed_before: float) -> ColumnElement[bool]:
 
 
 def tenant_of(connection: Connection, session: SessionId) -> TenantId:
-    """Whose it is."""
+    """The session's tenant."""
     return TenantId(connection.execute(select(sessions.c.tenant_id).where(sessions.c.id == session)).scalar_one())
 
 
 def count_contents(connection: Connection, session: SessionId) -> tuple[int, int]:
-    """How many events and artifacts a session has."""
+    """Count a session's events and artifacts."""
     owned = select(func.count()).where(artifacts.c.session_id == session).scalar_subquery()
     row = connection.execute(select(sessions.c.last_seq, owned).where(sessions.c.id == session)).one_or_none()
     return (row[0], row[1]) if row else (0, 0)
 
 
 def remove_session(connection: Connection, session: SessionId, now: float, reason: str) -> int:
-    """Remove all of it but its artifacts, and note that it was; returns how many events it had."""
+    """Delete the session except its artifacts, and record the removal. Returns the number of its events."""
     row = connection.execute(select(sessions).where(sessions.c.id == session)).one()
     note = {"id": row.id, "tenant_id": row.tenant_id, "last_seq": row.last_seq, "closed_at": row.closed_at}
     connection.execute(insert_into(removed_sessions), {**note, "removed_at": now, "reason": reason})

@@ -20,7 +20,7 @@ class HostState(StrEnum):
     DRAINING = "draining"
     """No new sessions; existing ones continue. Set by an operator; survives restarts of the worker."""
     LOST = "lost"
-    """The lease expired, or an operator gave the host up. Its sessions have ended. The next worker reactivates it."""
+    """The lease expired, or an operator declared the host lost. Its sessions have ended. The next worker reactivates it."""
 
 
 class Capacity(FrozenModel):
@@ -43,7 +43,7 @@ class HostRecord(FrozenModel):
     """The engine's id. Empty if no worker of this version has served it."""
     state: HostState
     away: bool
-    """Its worker was stopped in order. Its sessions wait, and placement prefers other hosts."""
+    """Its worker was stopped normally. Its sessions wait, and placement prefers other hosts."""
     capacity: Capacity
     reserved: Need
     """Sum over the sandboxes of its sessions."""
@@ -52,7 +52,7 @@ class HostRecord(FrozenModel):
     queued_calls: int = 0
     """Queued calls that wait only for capacity. Counted when hosts are shown or listed."""
     running_calls: int = 0
-    """Likewise, those that run."""
+    """Running calls, counted likewise."""
     labels: dict[str, str]
     """The operator's; a session may ask for some."""
     images: dict[str, str]

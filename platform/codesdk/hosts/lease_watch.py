@@ -33,7 +33,7 @@ class LeaseWatch:
     """Watches all hosts. Any number of processes may. Call `look` from one thread at a time."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock, lease_s: float) -> None:
-        """`lease_s`: seconds of silence, `SOLE_HOST_LEASES` times as many while no other host could take sessions; 0: nobody is judged."""
+        """`lease_s`: seconds of silence, `SOLE_HOST_LEASES` times as many while no other host could take sessions; 0: never."""
         self._database = database
         self._writer = writer
         self._clock = clock

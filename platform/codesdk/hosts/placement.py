@@ -39,7 +39,7 @@ def place(hosts: Iterable[HostRecord], want: PlacementRequest) -> Placement | Un
     """Choose the least full host, counting the new session; ties go to the fewest sessions, then the lowest id.
 
     Fullness is the largest used share of any configured limit; a host without limits is never full. Hosts whose worker
-    was stopped in order come last: a session there waits for the next worker.
+    was stopped normally come last: a session there waits for the next worker.
     """
     unmet: Counter[str] = Counter()
     fitting = []

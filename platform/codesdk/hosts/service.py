@@ -1,4 +1,4 @@
-"""Host administration for operators: list, drain, activate, give up."""
+"""Host administration for operators: list, drain, activate, declare lost."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class HostLease(NamedTuple):
     silent_s: float
     """Seconds since the last heartbeat, on the database's clock."""
     is_over: bool
-    """The worker was stopped in order, or the host was declared lost."""
+    """The worker was stopped normally, or the host was declared lost."""
 
 
 _HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
@@ -136,7 +136,7 @@ def lock(connection: Connection, host: HostId) -> bool:
 
 
 def find_by_engine(connection: Connection, engine: str, but: str) -> HostRecord | None:
-    """The host under another name than `but` that has that engine and was not given up."""
+    """The host with that engine under another name than `but`, unless it was declared lost."""
     query = select(hosts.c.id).where(
         hosts.c.engine == engine, hosts.c.name != but, hosts.c.state != HostState.LOST.value
     )
@@ -145,9 +145,9 @@ def find_by_engine(connection: Connection, engine: str, but: str) -> HostRecord 
 
 
 def take_over(connection: Connection, name: str, now: float, offer: Mapping[str, Any]) -> tuple[HostId, int] | None:
-    """Raise a known host's generation; its id and new generation, None where the name is new.
+    """Raise a known host's generation. Returns its id and new generation; None if the name is new.
 
-    A lost host is active again; one that drains goes on draining. `offer`: the columns that a worker brings.
+    A lost host becomes active; a draining one stays draining. `offer`: the columns that the worker sets.
     """
     row = connection.execute(
         update(hosts)
@@ -182,7 +182,7 @@ def record_heartbeat(connection: Connection, host: HostId, generation: int) -> b
 
 
 def mark_stopped(connection: Connection, host: HostId, generation: int, now: float) -> bool:
-    """Record an orderly stop. False: the host is no longer that worker's."""
+    """Record a normal stop. False: the host is no longer that worker's."""
     changed = connection.execute(
         update(hosts).where(hosts.c.id == host, hosts.c.generation == generation).values(left_at=now)
     )

@@ -1,4 +1,4 @@
-"""What an operator's monitoring asks of an installation: figures from the database, in Prometheus' text format."""
+"""Metrics of an installation for Prometheus, read from the database."""
 
 from codesdk.metrics.exporter import MetricsExporter
 

@@ -59,7 +59,7 @@ class InstallationTotals(NamedTuple):
 
 
 _CALLS = (tool_calls.c.host_id == bindparam("host")) & (tool_calls.c.state == bindparam("state"))
-# Both are answered from ix_tool_calls_next alone.
+# Both read only the index ix_tool_calls_next.
 _WAITING = select(func.count()).select_from(tool_calls).where(_CALLS)
 _QUEUED = select(
     func.count().label("calls"),

@@ -14,7 +14,7 @@ ATTEMPTS_PER_CONNECTION = 4
 
 @dataclass
 class ExecAllowance:
-    """Rules and budgets of one running exec. Used on the proxy's thread alone."""
+    """Rules and budgets of one running exec. Used only on the proxy's thread."""
 
     owner: str
     key: Key

@@ -35,7 +35,7 @@ class InFlightCalls:
         self._claims_in_progress: set[int] = set()
         self._calls: set[CallIdentity] = set()
         self._released: set[CallIdentity] = set()
-        """Calls that a thread has let go; kept only while their rows are `running`."""
+        """Calls that their thread has released; kept only while their rows are `running`."""
         self._suspects: dict[CallIdentity, frozenset[int]] = {}
         """Calls without a thread when first seen, each with the claims that were in progress then."""
 

@@ -23,7 +23,7 @@ class Shutdown:
     """Handles signals while the main thread is inside `listening`."""
 
     def __init__(self, leave: Callable[[int], object] = os._exit, within_s: float | None = None) -> None:
-        """`leave` ends the process with an exit code, whatever its threads do. The next worker recovers what ran.
+        """`leave` ends the process with an exit code without waiting for its threads. The next worker recovers running calls.
 
         `within_s`: seconds from the first signal to the forced exit, even while the worker is starting.
         """

@@ -103,7 +103,7 @@ class Heartbeat:
             self.check()
 
     def leave(self) -> None:
-        """Record an orderly stop: placement prefers other hosts, and silence no longer counts."""
+        """Record a normal stop: placement prefers other hosts, and silence no longer counts."""
         now = self._clock.now().timestamp()
 
         def leave(unit: Unit) -> None:

@@ -51,7 +51,7 @@ class _ByteReservation:
 
 
 class EgressRecorder:
-    """Called by the egress proxy from one thread. Whatever it raises blocks the attempt."""
+    """Called by the egress proxy from one thread. An exception blocks the attempt."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class EgressRecorder:
         return row.tenant_id if row is not None else None
 
     def __call__(self, attempt: ConnectionAttempt) -> None:
-        """Store it.
+        """Store an attempt.
 
         Raises:
-            Refusal: the tenant has moved as many bytes today as it may; nothing passes.
+            Refusal: the tenant's daily quota is used up; nothing passes.
             InternalFault: the sandbox has no session.
             StorageUnavailable: it could not be stored.
         """
@@ -111,12 +111,12 @@ class EgressRecorder:
             self._held[attempt.connection] = _ByteReservation(row.tenant_id, taken, taken.amount)
 
     def more(self, attempt: ConnectionAttempt, least: int) -> int:
-        """How many bytes more an open connection may move; at least `least`. One commit, but for what it opened with.
+        """Grant an open connection `least` or more bytes; returns the number. Commits once, but not for the first grant.
 
         Raises:
-            Refusal: the tenant has not so many left today; the connection is ended.
-            InternalFault: its opening is not on record.
-            StorageUnavailable: they could not be counted.
+            Refusal: the tenant's daily quota has fewer left; the connection is ended.
+            InternalFault: the connection's opening was not recorded.
+            StorageUnavailable: the bytes could not be counted.
         """
         reservation = self._held.get(attempt.connection)
         if reservation is None:

@@ -12,7 +12,7 @@ from codesdk.toolcalls.records import call_events
 
 
 def sandbox_event(row: SandboxRow, payload: Payload) -> EventDraft:
-    """An event of the session whose sandbox that is."""
+    """Draft an event for the sandbox's session."""
     subject = Subject(
         tenant_id=row.tenant_id,
         principal_id=PrincipalId(row.principal_id),

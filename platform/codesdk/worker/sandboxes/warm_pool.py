@@ -58,7 +58,7 @@ def pool_specs(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str
 
 
 class WarmPool:
-    """Keeps so many sandboxes of each spec as it says. Call `tend` and `close` from one thread at a time."""
+    """Keeps each spec's number of sandboxes ready. Call `tend` and `close` from one thread at a time."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class WarmPool:
         ]  # rows of a newer generation belong to a successor
 
     def _fits(self, row: PoolRow) -> bool:
-        """Of this worker, and of a spec that it keeps. One that is being made is another worker's: ours is one call."""
+        """Whether the row is this worker's and of a current spec. One still being created is another worker's."""
         return (
             row.state is SandboxState.POOLED
             and row.generation == self._host.generation

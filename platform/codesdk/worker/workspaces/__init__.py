@@ -1,1 +1,1 @@
-"""What the worker reads from workspaces: snapshots and changed files."""
+"""Snapshots of workspaces, and events for changed files."""

@@ -1,4 +1,4 @@
-"""Turns changed files of watched workspaces into events: a second's changes in one, bounded, and never left out silently."""
+"""Turns file changes in watched workspaces into events: at most one per second, bounded, counting what it drops."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from codesdk.worker.sandboxes.registry import SandboxRegistry
 _log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Between two looks at one workspace, so at most as many events a second."""
+"""Seconds between two reads of one workspace, and so between two events."""
 BUSY_EVENTS = 10
-"""Events in a row after which a workspace that never rests, a growing log file say, is looked at more seldom."""
+"""Events in a row after which a workspace that keeps changing, as by a growing log file, is read less often."""
 BUSY_PAUSE_S = 5.0
 RETRY_S = 60.0
-"""After a watch that could not be begun or read."""
+"""Seconds before a watch that failed to start or to be read is retried."""
 READ_LIMIT = 1000
-"""Changes that are taken at once; the runner keeps four thousand more."""
+"""Changes per read. The runner buffers four thousand more."""
 EVENT_CHANGES = 200
-"""Of one event, at most."""
+"""Most changes in one event."""
 PATH_BYTES = 64 * 1024
-"""Of all paths of one event: JSON makes up to six bytes of each, and the log takes 256 KiB."""
+"""Most bytes of paths in one event. JSON encodes each in up to six, and the log accepts events of 256 KiB."""
 
 
 @dataclass
 class _WatchState:
-    """How far one workspace has been told of."""
+    """How far the changes of one workspace have been recorded."""
 
     watch: str = ""
     unreported: WatchMethod | None = None
-    """Of a watch whose beginning is not stored yet."""
+    """Method of a watch whose `begun` event is not stored yet."""
     after: int = 0
     due: float = 0.0
     in_a_row: int = 0
     ended: set[str] = field(default_factory=set)
-    """Reasons that were told already: a watch that fails for good is tried again, and said once."""
+    """Reasons already recorded: a watch that keeps failing is retried, but reported once."""
 
 
 class FileWatch:
-    """Goes from workspace to workspace; called from one thread."""
+    """Reads the watched workspaces of one host. Call from one thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FileWatch:
         self._watches: dict[str, _WatchState] = {}
 
     def look(self) -> None:
-        """Go once through the watched workspaces that are due. A frozen sandbox changes nothing, so it is not woken."""
+        """Read each watched workspace that is due. Skips paused sandboxes: nothing changes in them."""
         with self._database.read() as connection:
             rows = store.on_host(connection, self._host.id, (SandboxState.READY,))
         rows = [row for row in rows if row.watch]
@@ -90,11 +90,11 @@ class FileWatch:
                 sandbox = self._sandbox_registry.reach(row.session_id)
                 self._read_changes(row, known, sandbox.files)
             except SandboxGone:
-                # The one that was asked: a call may have begun in another by now, over a connection that must stay.
+                # Drop only the sandbox that failed: a call may run in its replacement by now.
                 if sandbox is not None:
                     self._sandbox_registry.lose(row.session_id, sandbox)
             except Fault as fault:
-                # One that does not answer must not keep the others waiting again and again.
+                # Back off, so that a sandbox that does not answer delays the others only once.
                 _log.warning("the workspace of session %s cannot be watched now: %s", row.session_id, fault)
                 known.due = self._clock.monotonic() + RETRY_S
 
@@ -112,16 +112,14 @@ class FileWatch:
             known.ended.clear()
         found = files.changes(known.watch, known.after, limit=READ_LIMIT)
         if isinstance(found, FileRefused):
-            known.watch = (
-                ""  # its runner was started anew, or nobody had read it for long: the next look begins another
-            )
+            known.watch = ""  # the runner restarted, or dropped an unread watch: the next look starts a new one
             if found.error is not FileError.NOT_FOUND:
                 self._report_ended(row, known, found.message)
             return
         if found.changes:
             changes, dropped, lost = batch_changes(found.changes)
             self._append_event(row, phase="changed", changes=changes, dropped=dropped, lost=lost)
-        # Only after the commit: what was not stored is asked for again.
+        # Only after the commit: changes that were not stored are read again.
         known.after = found.next
         known.in_a_row = known.in_a_row + 1 if found.changes else 0
         known.due = self._clock.monotonic() + (BUSY_PAUSE_S if known.in_a_row > BUSY_EVENTS else PAUSE_S)
@@ -147,7 +145,7 @@ class FileWatch:
 
 
 def batch_changes(found: Iterable[Change]) -> tuple[tuple[FileChange, ...], int, tuple[str, ...]]:
-    """What one event tells: changes, how many more there were, and where some were lost before they came here."""
+    """Fit changes into one event. Returns them, the number dropped, and the directories that lost some earlier."""
     kept: list[FileChange] = []
     lost: dict[str, None] = {}
     dropped, size = 0, 0
@@ -162,7 +160,7 @@ def batch_changes(found: Iterable[Change]) -> tuple[tuple[FileChange, ...], int,
         if kept and kept[-1] == change_event and not dropped:
             continue
         size += len(change_event.path.encode()) + len((change_event.source or "").encode())
-        # Once one is dropped all after it are: what is told is a beginning without gaps.
+        # Once one is dropped, drop all after it: the event holds a prefix without gaps.
         if dropped or len(kept) == EVENT_CHANGES or size > PATH_BYTES:
             dropped += 1
         else:

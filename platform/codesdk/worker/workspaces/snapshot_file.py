@@ -1,4 +1,4 @@
-"""A workspace at one moment, on the worker's disk for as long as a call is tried in a copy of it."""
+"""A temporary snapshot of a workspace on the worker's disk, for a dry run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from codesdk.toolcalls.previews.change_summary import TEXT_BYTES
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Of the tar. While a larger one is read, the tools of its session would stand still for seconds."""
+"""Largest tar in bytes. The session's processes are stopped while it is read, and a larger one takes seconds."""
 CHUNK_BYTES = 1024 * 1024
 RETRIES = 4
-"""How often a snapshot that failed is taken again."""
+"""Retries of a failed snapshot."""
 RETRY_S = 0.5
-"""Seconds before it is."""
+"""Seconds before each retry."""
 
 
 class TooLargeToCopy(Fault):
@@ -36,10 +36,10 @@ class TooLargeToCopy(Fault):
 
 
 class SnapshotFile:
-    """A file without a name: it goes with the process, however that ends."""
+    """An unlinked file: it disappears with the process, even after SIGKILL."""
 
     def __init__(self, place: Path) -> None:
-        """`place`: a directory on the disk to use."""
+        """`place`: the directory whose disk to use."""
         self._file = tempfile.TemporaryFile(dir=place, prefix="codesdk-preview-")  # noqa: SIM115 (closed in __exit__)
 
     def __enter__(self) -> Self:
@@ -51,17 +51,17 @@ class SnapshotFile:
         self._file.close()
 
     def take(self, sandbox: Sandbox) -> None:
-        """Hold what that sandbox's workspace holds now, and nothing of before. Its tools stand still meanwhile.
+        """Replace the content with a new snapshot of the sandbox's workspace. Its processes are stopped meanwhile.
 
         Raises:
-            TooLargeToCopy: it has more than `MAX_BYTES`.
-            SnapshotFailed: another snapshot is under way, or the runner gave it up.
+            TooLargeToCopy: it exceeds `MAX_BYTES`.
+            SnapshotFailed: another snapshot is in progress, or the runner aborted it.
         """
         for _ in range(RETRIES):
             try:
                 self._take(sandbox)
             except SnapshotFailed as fault:
-                _log.info("a snapshot is taken again: %s", fault)  # another may be under way, for another reason
+                _log.info("a snapshot is taken again: %s", fault)  # another may be in progress
                 threading.Event().wait(RETRY_S)
             else:
                 return
@@ -82,13 +82,13 @@ class SnapshotFile:
         self._file.flush()
 
     def pieces(self) -> Iterator[bytes]:
-        """What it holds, as a tar."""
+        """The snapshot's tar in chunks."""
         self._file.seek(0)
         while piece := self._file.read(CHUNK_BYTES):
             yield piece
 
     def contents(self, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """These files, where they are no larger than is shown of a file. A tar that cannot be read has none."""
+        """The content of these files, without those larger than a preview shows. Empty if the tar is unreadable."""
         wanted = set(paths)
         if not wanted:
             return {}
@@ -103,13 +103,13 @@ class SnapshotFile:
                         data = content.read(TEXT_BYTES + 1)
                         found |= {name: data} if len(data) <= TEXT_BYTES else {}
         except (tarfile.TarError, ValueError, KeyError, OverflowError, RecursionError) as error:
-            # In an image of a tenant's own the runner may say anything; the approver is told that there is no text.
+            # In a tenant's own image the runner may send anything. The approver is told that the content is missing.
             _log.warning("a snapshot could not be read: %r", error)
         return found
 
 
 def closable(pieces: Iterator[bytes]) -> Generator[bytes]:
-    """A generator whatever the implementation gives: left early, the sandbox's tools must run on at once."""
+    """Wrap the iterator so that it can be closed: leaving early must resume the sandbox's processes at once."""
     try:
         yield from pieces
     finally:

@@ -1,4 +1,4 @@
-"""Keeps workspaces as artifacts as they change, so that a session can be opened again where its host is gone."""
+"""Stores snapshots of changed workspaces as artifacts, from which ended sessions are reopened (ADR 34)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from codesdk.worker.workspaces.snapshot_store import DueSnapshot
 _log = logging.getLogger(__name__)
 
 MAX_SNAPSHOT_S = 20.0
-"""Seconds that one snapshot may hold up the session's calls."""
+"""Seconds that a snapshot may block the session's calls."""
 
 
 class TooLarge(Fault):
-    """The workspace does not fit a snapshot."""
+    """The workspace is too large for a snapshot."""
 
     code = "SNAPSHOT_TOO_LARGE"
 
 
 class SnapshotLoop:
-    """Of one host's sessions. `look` is called from one thread."""
+    """Takes snapshots of one host's sessions. Call `look` from one thread."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SnapshotLoop:
         most_bytes: int,
         every_s: float,
     ) -> None:
-        """`most_bytes`: of one snapshot; `every_s`: seconds between two of one session, at least."""
+        """`most_bytes`: largest snapshot; `every_s`: minimum seconds between two snapshots of a session."""
         self._sandbox_registry = sandbox_registry
         self._host = host
         self._artifacts = artifacts
@@ -65,10 +65,10 @@ class SnapshotLoop:
         self._most_bytes = most_bytes
         self._every_s = every_s
         self._not_before: dict[str, float] = {}
-        """Sessions whose snapshot failed: tried again after the same time as one that did not."""
+        """When to retry sessions whose snapshot failed, on the monotonic clock."""
 
     def look(self) -> int:
-        """Take what is due; returns how many were taken."""
+        """Take the snapshots that are due. Returns their number."""
         with self._database.read() as connection:
             due = snapshot_store.due_snapshots(connection, self._host.id, self._every_s)
         now = self._clock.monotonic()
@@ -76,7 +76,7 @@ class SnapshotLoop:
         return sum(self._take_if_still_due(each) for each in due if each.session not in self._not_before)
 
     def take_last(self, row: SandboxRow, sandbox: Sandbox) -> None:
-        """The last one, of a session that was closed and whose sandbox is about to be removed."""
+        """Take the last snapshot of a closed session before its sandbox is removed. Failures are only logged."""
         try:
             with self._database.read() as connection:
                 due = snapshot_store.due_for_closed(connection, row.session_id)
@@ -87,7 +87,7 @@ class SnapshotLoop:
 
     def _take_if_still_due(self, each: DueSnapshot) -> bool:
         try:
-            # No call begins from here on, and one that had begun is in the rows: it was claimed before it got here.
+            # Read again inside: no call starts now, and each earlier one has its row, since it was claimed first.
             with self._sandbox_registry.hold_calls(each.session):
                 with self._database.read() as connection:
                     again = snapshot_store.due_snapshots(connection, self._host.id, self._every_s, each.session)
@@ -141,4 +141,4 @@ class SnapshotLoop:
         try:
             return self._artifacts.find(due.tenant, due.before)
         except ArtifactUnknown:
-            return None  # somebody deleted it
+            return None  # deleted meanwhile

@@ -1,4 +1,4 @@
-"""The statements of snapshots."""
+"""SQL for snapshots."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class DueSnapshot(FrozenModel):
     session: SessionId
     tenant: TenantId
     before: ArtifactId | None
-    """The last one."""
+    """The last snapshot."""
     at: float
-    """Seconds since the epoch, on the database's clock: what ended before is in a snapshot that begins now."""
+    """Seconds since the epoch, on the database's clock. A snapshot that starts now has every call that ended before."""
 
 
 _RUNS = exists().where(tool_calls.c.session_id == sessions.c.id, tool_calls.c.state == CallState.RUNNING.value)
-# What is serial may write to the workspace: see registry.Tool.
+# Only serial tools may write to the workspace: see registry.Tool.
 _CHANGED = exists().where(
     tool_calls.c.session_id == sessions.c.id,
     tool_calls.c.serial,
@@ -42,7 +42,7 @@ _DUE = select(
 def due_snapshots(
     connection: Connection, host: HostId, every_s: float, session: SessionId | None = None
 ) -> list[DueSnapshot]:
-    """Open sessions of that host, or that one, that a call has written in, where none runs now."""
+    """Open sessions of the host with a write since their last snapshot and no running call. `session`: only this one."""
     query = _DUE.join(sandboxes, sandboxes.c.session_id == sessions.c.id).where(
         sessions.c.host_id == host,
         sessions.c.state == "open",
@@ -56,13 +56,13 @@ def due_snapshots(
 
 
 def due_for_closed(connection: Connection, session: SessionId) -> DueSnapshot | None:
-    """That session, where it was closed and something was written since its last snapshot."""
+    """The session if it is closed and a call has written since its last snapshot."""
     row = connection.execute(_DUE.where(sessions.c.id == session, sessions.c.state == "closed")).one_or_none()
     return DueSnapshot.model_validate(row._asdict()) if row else None
 
 
 def record_snapshot(connection: Connection, session: SessionId, artifact: ArtifactId, at: float) -> None:
-    """That is its last one."""
+    """Record the session's last snapshot."""
     connection.execute(
         update(sessions).where(sessions.c.id == session).values(snapshot_artifact=artifact, snapshot_at=at)
     )
