@@ -150,7 +150,7 @@ class Writer:
         """Run `work` and wait until it's durable. If it raises, its changes are rolled back and the error is raised here.
 
         Raises:
-            StorageUnavailable: the transaction could not be committed; CommitUnheard: whether it was is not known.
+            StorageUnavailable: the transaction was not committed. CommitIndeterminate: it may have been committed.
             WriterClosed: after `close`.
         """
         job: _Job[T] = _Job(work)
