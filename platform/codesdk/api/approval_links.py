@@ -17,7 +17,7 @@ class ApprovalLinks:
     """Creates and caches links to approval pages. Safe to use from any thread."""
 
     def __init__(self, tickets: OneTimeLinkService, writer: Writer, base_url: str, *, look_only: bool) -> None:
-        """Create the object. `base_url`: without a trailing slash. `look_only`: links show the approval, no more."""
+        """Create the object. `base_url`: without a trailing slash. `look_only`: links only show the approval."""
         self._tickets = tickets
         self._writer = writer
         self._base_url = base_url

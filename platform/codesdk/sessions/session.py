@@ -90,7 +90,7 @@ class SessionSandbox(FrozenModel):
     id: SandboxId
     state: SandboxState
     reason: str | None = None
-    """Why it ended, unless it was closed."""
+    """Why it ended, if it has."""
     attestation: Attestation | None = None
     """What was read back from engine and kernel after the last start. None before the first."""
 

@@ -65,7 +65,7 @@ approval_demands = Table(  # all must be met; none: one approval by anyone with 
     Column("quorum", Integer, nullable=False),
     Column("escalate_at", Float),
     Column("escalate_to", String(64)),
-    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # logged; it takes effect before
+    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # whether it was logged
     Index("ix_approval_demands_escalate", "escalated", "escalate_at"),
 )
 
@@ -108,7 +108,7 @@ grants = Table(
     Index("ix_grants_session", "session_id"),
 )
 
-approval_feeds = Table(  # one row per tenant, locked by whoever appends news until the commit
+approval_feeds = Table(  # one row per tenant, locked while a transaction appends news
     "approval_feeds",
     metadata,
     Column("tenant_id", ID, ForeignKey("tenants.id"), primary_key=True),

@@ -248,7 +248,7 @@ tool_calls = Table(
     Column("preview_tries", Integer),  # how many dry runs were started; none if no preview is wanted
     Column("preview", Text),  # JSON: the preview that people saw, to compare with the run
     Column("grant_id", _ID),  # the grant that turned ask into allow, if any
-    Column("sources", Text, nullable=False),  # JSON: the decisions so far
+    Column("sources", Text, nullable=False),  # JSON: the evaluations so far
     Column("generation", BigInteger),  # of the worker that claimed it
     Column("behaviour_hash", String(71)),  # of everything that determines what its tool does, at the claim
     Column("classification", String(16)),  # its tool's, at the claim

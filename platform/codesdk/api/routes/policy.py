@@ -78,7 +78,7 @@ def explain_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> D
 
 
 def _judged(trial: PolicyQuery, tenant: TenantId, services: ServicesDep, *, every: bool) -> Decision:
-    # Always the caller's own tenant, whatever the query says: other tenants' rules are confidential.
+    # Always the caller's own tenant, not the query's: other tenants' rules are confidential.
     session = trial.session.model_copy(update={"tenant": tenant})
     tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}
     bundle = services.bundles.of(tenant, session.policy_hash)

@@ -111,7 +111,7 @@ class SandboxFilesChanged(Payload):
     sandbox_id: SandboxId
     """The sandbox's id."""
     phase: Literal["begun", "changed", "ended"]
-    """`begun`: changes are reported from here on; those since an earlier `ended` or loss may be missing."""
+    """`begun`: changes are reported from here on. Earlier ones, even after a previous `begun`, may be missing."""
     changes: tuple[FileChange, ...] = ()
     """The changes, in order."""
     dropped: int = 0

@@ -40,7 +40,7 @@ class Algorithm(StrEnum):
 
 
 class LoginsInvalid(FileInvalid):
-    """The list of issuers is invalid. Nobody logs in by it, and nothing starts with it."""
+    """The list of issuers is invalid. No login uses it, and CodeSDK doesn't start with it."""
 
     code = "LOGINS_FILE_INVALID"
 
