@@ -18,7 +18,7 @@ from codesdk.sandbox.records.store import SandboxRow, SandboxState
 CLOSED_ON_REQUEST = "asked for"
 """Reason for closing: requested by a caller."""
 HOST_LOST = "host lost"
-"""Reason for closing: its host stopped responding or was given up."""
+"""Reason for closing: its host stopped responding or was declared lost."""
 
 
 class NoHost(Fault):
