@@ -1,4 +1,4 @@
-"""`python -m codesdk.api`: API and MCP host, set up by `CODESDK_*` variables."""
+"""`python -m codesdk.api`: runs the API and the MCP host, configured by `CODESDK_*` variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codesdk.settings import read_settings
 
 
 def main() -> int:
-    """Serve until a signal; returns the exit code. The last line on stderr says why it could not."""
+    """Serve until a signal, and return the exit code. On failure, the last line on stderr has the reason."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         serve(read_settings())

@@ -21,13 +21,13 @@ from codesdk.tenancy.principal import Principal, Unauthenticated
 from codesdk.webhooks import LINK_TOKEN_PREFIX, OneTimeLink
 
 MAX_JSON_BODY = 1024 * 1024
-"""Bytes of a request body, where a route does not take it piece by piece."""
+"""Maximum bytes of a request body, unless the route streams it."""
 STREAMED_BODIES = frozenset({"/v1/artifacts"})
-"""The routes that take their bodies piece by piece, and count them on their own."""
+"""Routes that stream their bodies and limit them themselves."""
 
 
 class RouteAuth(Enum):
-    """How a route is entered that no role opens."""
+    """How a route that no role grants is authenticated."""
 
     OPEN = "anybody"
     SESSION_TOKEN = "a session's token or a login, checked by the MCP host"  # noqa: S105 (no secret)
@@ -35,9 +35,9 @@ class RouteAuth(Enum):
 
 
 ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
-    ("GET", "/health"): RouteAuth.OPEN,  # says only whether the service works
-    ("GET", "/openapi.json"): RouteAuth.OPEN,  # the same for everybody, and public with the source
-    ("GET", "/.well-known/oauth-protected-resource"): RouteAuth.OPEN,  # who is not let in yet asks for it (RFC 9728)
+    ("GET", "/health"): RouteAuth.OPEN,  # tells only whether the service works
+    ("GET", "/openapi.json"): RouteAuth.OPEN,  # public, like the source
+    ("GET", "/.well-known/oauth-protected-resource"): RouteAuth.OPEN,  # requested before login (RFC 9728)
     ("GET", "/.well-known/oauth-protected-resource/mcp"): RouteAuth.OPEN,
     ("*", "/mcp"): RouteAuth.SESSION_TOKEN,
     ("GET", "/v1/tools"): Action.TOOLS_READ,
@@ -112,27 +112,27 @@ ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
     ("POST", "/v1/hosts/{host_id}/lose"): Action.HOSTS_MANAGE,
     ("GET", "/metrics"): Action.METRICS_READ,
 }
-"""What each route does; who may do it stands in `tenancy.access.GRANTS`."""
+"""The action of each route; `tenancy.access.PERMISSIONS` defines who may perform it."""
 
 
 ONE_TIME_LINK_ROUTES = frozenset({("POST", "/v1/approvals/{approval_id}/decision")})
-"""The routes that a ticket opens as well as a key: it acts for its principal, whose role is asked for all the same."""
+"""Routes that also accept a one-time link's token. It acts for its principal, whose role is checked as usual."""
 
 
 class RouteWithoutRule(InternalFault):
-    """A route is not in the table; the application is not built."""
+    """A route is missing in the table; the application is not created."""
 
     code = "ROUTE_WITHOUT_RULE"
 
 
 class GuardedRoute(APIRoute):
-    """Lets a caller in before its request's body is read."""
+    """Authorizes the caller before the request's body is read."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's handler behind its rule.
+        """Return the route's handler behind its authorization rule.
 
         Raises:
-            RouteWithoutRule: the table does not have it.
+            RouteWithoutRule: the route is missing in the table.
         """
         handle = super().get_route_handler()
         methods = sorted(self.methods or ())
@@ -159,12 +159,12 @@ class GuardedRoute(APIRoute):
 
 
 def guarded_router() -> APIRouter:
-    """A router whose routes are all guarded."""
+    """Create a router whose routes are all guarded."""
     return APIRouter(route_class=GuardedRoute)
 
 
 def _limited(request: Request, limit: int) -> Request:
-    # FastAPI's own limit answers in plain text where the length is declared; ours is a problem in both cases.
+    # FastAPI's own limit answers a declared length in plain text; ours always answers with a problem.
     too_large = HTTPException(413, f"The body is larger than {limit} bytes")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > limit:
@@ -192,20 +192,20 @@ async def _authenticate(request: Request, action: Action, *, takes_links: bool) 
 
 
 def access_recheck(request: Request, action: Action) -> Callable[[], Principal]:
-    """Asks again, with the request's own key, whether the caller may still do this: for answers that take long.
+    """Return a function that rechecks whether the caller may still do this, for long responses.
 
-    What it returns raises Unauthenticated and Forbidden as at the beginning.
+    It uses the request's key, and raises Unauthenticated and Forbidden like the first check.
     """
     key = request.headers.get("authorization", "").partition(" ")[2].strip()
     return lambda: authenticate(services_of(request), key, action)
 
 
 def authenticate_by_link(services: Services, token: str, action: Action) -> tuple[OneTimeLink, Principal]:
-    """The ticket, and the principal that it acts for; one that only shows lets in whoever may see approvals.
+    """Return the one-time link and its principal. A view-only link needs the permission to read approvals.
 
     Raises:
-        TicketInvalid, TicketWithdrawn: it opens nothing.
-        Unauthenticated, Forbidden: its principal may not do that, or nothing any more.
+        TicketInvalid, TicketWithdrawn: the token isn't valid.
+        Unauthenticated, Forbidden: its principal is not active, or may not do that.
     """
     ticket = services.one_time_links.read(token)
     asked = Action.APPROVALS_READ if ticket.look_only else action
@@ -213,16 +213,16 @@ def authenticate_by_link(services: Services, token: str, action: Action) -> tupl
 
 
 def authenticate(services: Services, key: str, action: Action) -> Principal:
-    """Whose key it is.
+    """Return the principal that holds the key.
 
     Raises:
-        Unauthenticated, Forbidden: it is nobody's, or theirs who may not do that.
+        Unauthenticated, Forbidden: the key is invalid, or its principal may not do that.
     """
     return _require_role(services.directory.principal(key), action)
 
 
 def _require_role(principal: Principal, action: Action) -> Principal:
-    # Before anything is looked for: the answer says nothing about what is there. What it is done to is judged with it.
+    # Checked before any lookup, so that the answer reveals nothing about what exists. The target is checked later.
     match may_attempt(principal, action):
         case Refused(reason=reason):
             raise Forbidden(reason, advice="Ask an operator for the role.")
@@ -231,7 +231,7 @@ def _require_role(principal: Principal, action: Action) -> Principal:
 
 
 def services_of(request: Request) -> Services:
-    """The process's services."""
+    """Return the process's services."""
     return cast("Services", request.app.state.services)
 
 
@@ -248,8 +248,8 @@ async def _ticket(request: Request) -> OneTimeLink | None:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
-"""Parameter of an endpoint: the services."""
+"""Endpoint parameter: the services."""
 Caller = Annotated[Principal, Depends(_caller)]
-"""Parameter of an endpoint: who was let in."""
+"""Endpoint parameter: the authenticated principal."""
 LinkDep = Annotated[OneTimeLink | None, Depends(_ticket)]
-"""Parameter of an endpoint: the ticket that the caller came with, where it was one."""
+"""Endpoint parameter: the one-time link that the caller used, if any."""

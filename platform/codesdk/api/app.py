@@ -29,22 +29,22 @@ from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
 
 POLL_S = 1.0
-"""Seconds between looks for approvals that nobody gave in time: how late a waiting agent may hear of it."""
+"""Seconds between checks for expired approvals: the maximum delay before a waiting agent learns of it."""
 MAINTENANCE_S = 3600.0
-"""Seconds between removals of old sessions, and of bytes that nothing names."""
+"""Seconds between runs of retention, sealing and garbage collection."""
 
 _log = logging.getLogger(__name__)
 
 
 def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI:
-    """The application over `services`, which the caller closes after it.
+    """Create the application over `services`, which the caller closes afterwards.
 
-    `url`: where it listens; it stands in links where no public URL is set.
+    `url`: the address it listens on, for links if no public URL is set.
     """
     names = host_names(settings.host, settings.names())
     base_url = settings.public_url or url
     shown = ApprovalLinks(services.one_time_links, services.writer, base_url, look_only=True)
-    # Whoever sees a link that decides can answer with it: clients get one only where they are trusted with the answer.
+    # Anyone who sees a deciding link can answer with it, so clients get one only if they are trusted with the answer.
     deciding = ApprovalLinks(services.one_time_links, services.writer, base_url, look_only=False)
     mcp = McpHost(
         pipeline=services.pipeline,
@@ -65,7 +65,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
         link=deciding if settings.trust_clients else shown,
-        shown=shown,  # agents read it, and no agent is trusted with the answer
+        shown=shown,  # agents read it, and no agent may decide
     )
     readers = OpenStreams()
     delivery_workers = services.outbound.delivery_workers(base_url)
@@ -95,7 +95,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         title="CodeSDK",
         version=version("codesdk"),
         lifespan=lifespan,
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # its page would load external scripts
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -108,7 +108,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.router.routes.append(Route("/mcp", endpoint=mcp.app))  # for the list of routes; requests take the side door
+    app.router.routes.append(Route("/mcp", endpoint=mcp.app))  # for the list of routes; requests go through DirectRoute
     app.add_middleware(DirectRoute, path="/mcp", behind=mcp.app, names=names)
     app.add_middleware(HostHeaderCheck, names=names)
     return app

@@ -1,7 +1,7 @@
 """The HTML page of one approval, for a phone: no script, no external resources. Pure.
 
-Everything that an agent wrote is hostile here: it is escaped, control characters and what reorders a line are written out,
-lines are broken instead of running out of sight, and nothing is left out.
+Text from agents is hostile: it is escaped, control and bidirectional characters are made visible, long lines wrap, and
+nothing is left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAGE_HEADERS = {
         f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "cache-control": "no-store",
-    "referrer-policy": "same-origin",  # the link is a credential; `no-referrer` would hide a form's own origin from us
+    "referrer-policy": "same-origin",  # the link is a credential; `no-referrer` would hide the form's origin from us
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "x-robots-tag": "noindex, nofollow",
@@ -50,7 +50,7 @@ PAGE_HEADERS = {
 }
 MAX_COMMENT = 2000
 _LINE_COUNT_FROM = 12
-"""Lines from which a field says how many it has: what matters may stand far below."""
+"""Number of lines from which a field shows its line count, because important lines may be far below."""
 _STATES = {
     ApprovalState.PENDING: "Waits for an answer",
     ApprovalState.APPROVED: "Approved",
@@ -76,22 +76,22 @@ _SHOWN_SEPARATELY = frozenset(
 
 @dataclass(frozen=True)
 class ApprovalView:
-    """What a page is made from."""
+    """The input of a page."""
 
     approval: Approval
     answers: bool
-    """Whether its holder may still answer, or somebody with a key of their own."""
+    """Whether the page has a form: the link's holder, or someone with an API key, may still vote."""
     voter: str | None
-    """As whom; None: the link only shows, and who answers gives an API key."""
+    """Name of the voter. None: the link is view-only, and voters enter an API key."""
     requester: str
-    """Whose session asks."""
+    """The principal whose session asks."""
     now: float
     """Seconds since the epoch."""
     notice: str = ""
 
 
 def render(view: ApprovalView) -> str:
-    """The whole page."""
+    """Render the page."""
     approval, shown = view.approval, view.approval.shown
     title = line(f"{shown.get('tool', 'A call')}")
     parts = [
@@ -123,7 +123,7 @@ def render(view: ApprovalView) -> str:
 
 
 def render_problem(title: str, text: str) -> str:
-    """A page that says why there is nothing to decide."""
+    """Render a page that explains why there is nothing to decide."""
     return _document(title, f"<h1>{escape(title)}</h1>\n<p>{escape(escape_control(text))}</p>")
 
 
@@ -146,7 +146,7 @@ def _state(view: ApprovalView) -> Iterator[str]:
 
 
 def _fields(given: Any) -> Iterator[str]:
-    """The input, each text as it is: line ends as line ends."""
+    """Render the input, with texts verbatim: line breaks as line breaks."""
     if not isinstance(given, Mapping) or not given:
         yield _block(_json(given))
         return
@@ -159,7 +159,7 @@ def _fields(given: Any) -> Iterator[str]:
 
 
 def _commands(given: Any) -> Iterator[str]:
-    """Every command that a line starts, as far as it can be read."""
+    """Render every command that the shell line runs, as far as it can be parsed."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         return
     yield "<h2>Every command in it</h2><ol>"
@@ -170,7 +170,7 @@ def _commands(given: Any) -> Iterator[str]:
 
 
 def _bound(shown: Mapping[str, Any]) -> Iterator[str]:
-    """The files that a yes is about: if one of them is another by then, nothing runs."""
+    """Render the bound files. If one of them changes, the call doesn't run."""
     given = shown.get("bound")
     if not isinstance(given, Mapping) or not given:
         return
@@ -203,7 +203,7 @@ def _mark(mark: Mapping[str, Any]) -> str:
 
 
 def _preview(given: Any) -> Iterator[str]:
-    """What happened when it was tried in a copy of the workspace, where it was."""
+    """Render the dry run's effects, if there was one."""
     if not isinstance(given, Mapping):
         return
     yield f"<h2>{preview_text.HEADING}</h2>"
@@ -258,7 +258,7 @@ def _form(view: ApprovalView) -> Iterator[str]:
 
 
 def _grants(offer: GrantOffer | None) -> Iterator[str]:
-    """How far a yes may go, where the rules offer more than the one call; the least is chosen beforehand."""
+    """Render the choice of grants, if the rules offer any. The narrowest is preselected."""
     kinds = [kind for kind in _GRANT_SCOPES if offer is not None and kind in offer.offer]
     if offer is None or not kinds:
         return
@@ -272,7 +272,7 @@ def _grants(offer: GrantOffer | None) -> Iterator[str]:
 
 
 def _duration(seconds: int) -> str:
-    """A time in the largest unit that divides it: `8 hours`."""
+    """Format a duration in the largest unit that divides it: `8 hours`."""
     size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
     count = seconds // size
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
@@ -290,7 +290,7 @@ def _diff(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    # A line end right after <pre> is swallowed by browsers: the first is ours.
+    # Browsers drop a line break right after <pre>, so we add one.
     return f"<pre>\n{escape(escape_control(text))}</pre>"
 
 

@@ -10,14 +10,14 @@ from codesdk.storage.writer import Writer
 from codesdk.webhooks.one_time_link_service import OneTimeLinkService
 
 MAX_LINKS = 1000
-"""Links that are remembered; the oldest goes first. One that is forgotten costs another ticket's row."""
+"""Maximum number of cached links; the oldest is dropped first. A dropped link costs another row."""
 
 
 class ApprovalLinks:
-    """Safe to use from any thread."""
+    """Creates and caches links to approval pages. Safe to use from any thread."""
 
     def __init__(self, tickets: OneTimeLinkService, writer: Writer, base_url: str, *, look_only: bool) -> None:
-        """`base_url`: without a final slash. `look_only`: whoever holds such a link sees the approval, and decides nothing by it."""
+        """Create the object. `base_url`: without a trailing slash. `look_only`: links only show the approval."""
         self._tickets = tickets
         self._writer = writer
         self._base_url = base_url
@@ -26,7 +26,7 @@ class ApprovalLinks:
         self._made: dict[tuple[str, str], str] = {}
 
     def __call__(self, approval: Approval, subject: Subject) -> str | None:
-        """The page of that approval, for that session's user; None where nobody knows its address."""
+        """Return the link to the approval's page for the session's user. None if the public URL is unknown."""
         if not self._base_url:
             return None
         key = (approval.id, subject.principal_id)

@@ -1,7 +1,7 @@
-"""A tenant's approval feed as server-sent events: each entry once, in order, to each reader at its own pace.
+"""A tenant's approval feed as server-sent events: every entry once, in order, at each reader's pace.
 
-Nothing waits here for a reader: each reads the next page when it has taken the one before, so one that is slow costs a
-task, and one that takes nothing within `SEND_S` is gone.
+Readers pull: each fetches its next page after sending the previous one. A slow reader costs one task, and one that
+accepts nothing within `SEND_S` is disconnected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class FeedPoller:
-    """Wakes readers whose feed has grown: one look at the feeds of all of them each poll, and none while nobody reads."""
+    """Wakes readers whose feed has grown. One query per poll for all of them; none while nobody waits."""
 
     def __init__(self, feeds: ApprovalFeed, poll_s: float) -> None:
         self._feeds = feeds
@@ -47,7 +47,7 @@ class FeedPoller:
         self._polling: asyncio.Task[None] | None = None
 
     async def wait(self, tenant: TenantId, after: int, closed: asyncio.Event, timeout_s: float) -> None:
-        """Until the tenant's feed is past `after`, the reader is to go, or the time is over."""
+        """Wait until the feed is past `after`, the reader is closed, or the timeout ends."""
         self._waiting[closed] = (tenant, after)
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._poll())
@@ -74,20 +74,20 @@ class FeedPoller:
 
 
 class _StreamReader:
-    """One reader: woken when there is more, or when it is to go."""
+    """One reader. Its event is set when there are new entries or it must disconnect."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self.closed = False
 
     def close(self) -> None:
-        """On the event loop: let the reader go."""
+        """Disconnect the reader. Call on the event loop."""
         self.closed = True
         self.wake.set()
 
 
 class ApprovalStream(Response):
-    """One reader's stream."""
+    """The stream of one reader."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class ApprovalStream(Response):
         session: str | None,
         recheck: Callable[[], object],
     ) -> None:
-        """`begin`: where the reader was; None: it says nothing, and begins at the end. `session`: only of that one.
+        """Create the stream. `begin`: the reader's position; None: the current end. `session`: only its entries.
 
-        `recheck` raises where the reader may read no more; it runs on a thread, every `RECHECK_S` seconds.
+        `recheck` raises if the reader may no longer read. It runs on a thread every `RECHECK_S` seconds.
         """
         self.status_code = 200
         self.background = None
@@ -116,7 +116,7 @@ class ApprovalStream(Response):
         self._recheck = recheck
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the reader goes, or is sent away."""
+        """Stream until the reader disconnects or is disconnected."""
         del scope
         place = _StreamReader()
         with self._readers.track(place):
@@ -148,13 +148,13 @@ class ApprovalStream(Response):
                 eviction_frame(f"you may not read this any more: {fault.message}", encode_cursor(epoch, after))
             )
         except Fault as fault:
-            # The stream has begun, so no status can say it: the reader comes back and then gets a problem.
+            # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
             _log.warning("the approvals' stream of %s ends early: %s", self._tenant, fault)
         with suppress(OSError):
             await out.end()
 
     async def _start(self, out: SseWriter) -> tuple[str, int]:
-        """Tell the reader where it is, where it could not know; then it lists what waits, and misses nothing."""
+        """Send the starting position if the reader has none. It can then list pending approvals without missing any."""
         epoch, last = await to_thread.run_sync(self._feeds.place, self._tenant)
         if self._begin is not None and self._begin.resync is None:
             return self._begin.epoch, self._begin.after
@@ -165,7 +165,7 @@ class ApprovalStream(Response):
         return epoch, last
 
     def _frame(self, news: FeedEntry, epoch: str) -> str:
-        """One of another session is passed over; its number is not, so that a reader that comes back begins after it."""
+        """Format an entry. For another session's entry, send only the number, so that the reader's position advances."""
         cursor = encode_cursor(epoch, news.number)
         if self._session is not None and news.approval.session_id != self._session:
             return f"id: {cursor}\n: \n\n"

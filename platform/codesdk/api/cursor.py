@@ -6,27 +6,27 @@ import re
 from typing import NamedTuple
 
 CURSOR_PATTERN = r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$"
-"""What a reader may say of its place, as a pattern for its query."""
+"""Pattern of valid cursors in queries."""
 _CURSOR_RE = re.compile(r"(?:(?P<epoch>[A-Za-z0-9_]{1,64})-)?(?P<seq>0|[1-9][0-9]{0,15})", re.ASCII)
 
 
 class StartPosition(NamedTuple):
-    """Where a reader's stream begins."""
+    """The position at which a reader's stream begins."""
 
     epoch: str
     after: int
     """The stream begins with the `seq` after this one."""
     resync: str | None
-    """Why the reader's own place cannot be served, where it cannot; then `after` is 0."""
+    """Why the reader's own position can't be used, if so; then `after` is 0."""
 
 
 def encode_cursor(epoch: str, seq: int) -> str:
-    """The cursor of a reader that has seen `seq`."""
+    """Return the cursor of a reader that has seen `seq`."""
     return f"{epoch}-{seq}"
 
 
 def start_position(given: str | None, epoch: str, head: int) -> StartPosition:
-    """Where to begin for a reader that says `given`; a bare number means a place in the present epoch."""
+    """Return the start for a reader's cursor. A bare number is a position in the current epoch."""
     if given is None:
         return StartPosition(epoch, 0, None)
     found = _CURSOR_RE.fullmatch(given)

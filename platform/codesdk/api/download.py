@@ -15,11 +15,11 @@ from codesdk.errors import Fault
 _log = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 60.0
-"""Seconds that one write may take; a reader that takes nothing for so long is gone."""
+"""Maximum seconds for one write. A reader that accepts nothing for longer is disconnected."""
 
 
 class Download(Response):
-    """`first` and then `pieces`. The length was announced: one that breaks off can be told from a whole one."""
+    """Sends `first`, then `pieces`. The length is announced, so clients can detect an aborted download."""
 
     def __init__(self, first: bytes, pieces: Iterator[bytes], status: int, headers: Mapping[str, str]) -> None:
         self.status_code = status
@@ -29,7 +29,7 @@ class Download(Response):
         self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all of it, or break off."""
+        """Send all pieces, or abort."""
         del scope, receive
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         piece = self._first
@@ -39,7 +39,8 @@ class Download(Response):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 piece = await to_thread.run_sync(next, self._pieces, b"")
         except (Fault, TimeoutError) as fault:
-            # A status has been sent. Without the last message the server closes the connection before the length.
+            # The status is sent already. Without a final message, the server closes the connection before the announced
+            # length.
             _log.warning("a download breaks off: %s", fault or "the reader takes nothing")
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -29,18 +29,18 @@ from codesdk.tenancy.principal import Unauthenticated
 _log = logging.getLogger(__name__)
 
 MAX_BUFFERED_EVENTS = 2000
-"""Events kept for a reader that is behind; past that it is sent away, and comes back with its last id."""
+"""Maximum events buffered for a slow reader. Beyond, it is disconnected and can resume with its last id."""
 HEARTBEAT_S = 15.0
-"""Seconds of silence before a comment: proxies and clients end connections that are silent for about a minute."""
+"""Seconds of silence before a comment is sent: proxies and clients close connections after about a minute."""
 RECHECK_S = 15.0
-"""Seconds after which it is asked again whether the reader may still read: a revoked key, a suspended tenant."""
+"""Seconds between rechecks of the reader's access: its key may be revoked, its tenant suspended."""
 SSE_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 SEND_TIMEOUT_S = 30.0
-"""Seconds that one write may take; a reader that takes nothing for so long is gone."""
+"""Maximum seconds for one write. A reader that accepts nothing for longer is disconnected."""
 
 
 class EventBuffer:
-    """The live events of one reader: filled from the tail's thread, emptied on the event loop."""
+    """Buffers one reader's live events: filled by the tail's thread, emptied on the event loop."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -52,22 +52,22 @@ class EventBuffer:
         self.fault: Fault | None = None
 
     def put(self, events: list[Event]) -> None:
-        """From any thread: hand over events, or give the reader up where it is too far behind."""
-        with suppress(RuntimeError):  # the loop has closed, and its readers with it
+        """Add events, or mark the reader as too far behind. Call from any thread."""
+        with suppress(RuntimeError):  # the event loop has closed, and its readers with it
             self._loop.call_soon_threadsafe(self._put, events)
 
     def fail(self, fault: Fault) -> None:
-        """From any thread: nothing more comes, for this reason."""
+        """End the stream with this fault. Call from any thread."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._fail, fault)
 
     def close(self) -> None:
-        """On the event loop: let the reader go."""
+        """Disconnect the reader. Call on the event loop."""
         self.closed = True
         self._wake.set()
 
     async def take(self, timeout_s: float) -> list[Event]:
-        """What has come, oldest first; empty after `timeout_s` seconds, or where the reader is to go."""
+        """Return the buffered events, oldest first. Empty after `timeout_s` seconds, or if the reader is closed."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -92,22 +92,22 @@ class EventBuffer:
 
 
 class OpenStream(Protocol):
-    """One that can be let go."""
+    """A stream that can be closed."""
 
     def close(self) -> None:
-        """On the event loop: let it go."""
+        """Close the stream. Call on the event loop."""
         ...
 
 
 class OpenStreams:
-    """The open streams of this process, so that stopping it does not wait for readers that never leave."""
+    """The open streams of this process. Closing them lets the process stop without waiting for its readers."""
 
     def __init__(self) -> None:
         self._readers: set[OpenStream] = set()
 
     @contextmanager
     def track(self, reader: OpenStream) -> Iterator[None]:
-        """A reader is there while the block lasts."""
+        """Track a reader within the block."""
         self._readers.add(reader)
         try:
             yield
@@ -115,13 +115,13 @@ class OpenStreams:
             self._readers.discard(reader)
 
     def close(self) -> None:
-        """Let all of them go; they come back to the next process with their last ids."""
+        """Disconnect all readers. They reconnect to the next process with their last ids."""
         for reader in self._readers:
             reader.close()
 
 
 class EventStream(Response):
-    """One reader's stream. What is already in the log is read at the reader's pace; then it follows the tail."""
+    """The stream of one reader. Reads the stored log at the reader's pace, then follows the tail."""
 
     def __init__(
         self,
@@ -135,9 +135,9 @@ class EventStream(Response):
         recheck: Callable[[], object] = lambda: None,
         inbox_limit: int = MAX_BUFFERED_EVENTS,
     ) -> None:
-        """`begin`: where the reader starts; `head`: the log's newest `seq`, told with a `resync`.
+        """Create the stream. `begin`: the reader's position; `head`: the log's newest `seq`, sent with a `resync`.
 
-        `recheck` raises where the reader may read no more; it runs on a thread, every `RECHECK_S` seconds.
+        `recheck` raises if the reader may no longer read. It runs on a thread every `RECHECK_S` seconds.
         """
         self.status_code = 200
         self.background = None
@@ -152,7 +152,7 @@ class EventStream(Response):
         self._inbox_limit = inbox_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the reader goes, or is sent away."""
+        """Stream until the reader disconnects or is disconnected."""
         del scope
         inbox = EventBuffer(self._inbox_limit)
         with self._readers.track(inbox):
@@ -188,7 +188,7 @@ class EventStream(Response):
                 eviction_frame(f"you may not read this any more: {fault.message}", encode_cursor(epoch, after))
             )
         except Fault as fault:
-            # The stream has begun, so no status can say it: the reader comes back and then gets a problem.
+            # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
             _log.warning("the stream of %s ends early: %s", self._session, fault)
         finally:
             if subscription is not None:
@@ -210,27 +210,27 @@ class EventStream(Response):
 
 
 class SseWriter:
-    """Writes to one connection, within a time."""
+    """Writes to one connection, with a timeout."""
 
     def __init__(self, send: Send, writing: anyio.CancelScope) -> None:
         self._send = send
         self._writing = writing
 
     async def write(self, text: str) -> None:
-        """Send it; a reader that does not take it in time is gone."""
+        """Send the text. A reader that doesn't accept it in time is disconnected."""
         with anyio.move_on_after(SEND_TIMEOUT_S) as within:
             await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
         if within.cancelled_caught:
             self._writing.cancel()
 
     async def end(self) -> None:
-        """Nothing more comes."""
+        """End the response."""
         with anyio.move_on_after(SEND_TIMEOUT_S):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def stream_to(receive: Receive, send: Send, write: Callable[[SseWriter], Awaitable[None]]) -> None:
-    """Let `write` write until it has ended, the reader is gone, or it takes nothing more."""
+    """Run `write` until it ends, the reader disconnects, or a write times out."""
     async with anyio.create_task_group() as group:
         group.start_soon(_watch_disconnect, receive, group.cancel_scope)
         with anyio.CancelScope() as writing:
@@ -245,15 +245,15 @@ async def _watch_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
 
 
 def _frame(event: Event, epoch: str) -> str:
-    # JSON has no raw line breaks, so one `data:` line holds it.
+    # JSON has no raw line breaks, so it fits into one `data:` line.
     return f"id: {encode_cursor(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
 
 
 def eviction_frame(reason: str, cursor: str, code: str | None = None) -> str:
-    """The last frame of a reader that is sent away."""
+    """Format the last frame for a reader that is disconnected."""
     return control_frame("evicted", {"reason": reason} | ({"code": code} if code else {}), cursor)
 
 
 def control_frame(kind: str, about: dict[str, Any], cursor: str) -> str:
-    """A frame that is no event of what is followed, and where its reader then is."""
+    """Format a control frame, which is not an entry of the log, with the reader's position."""
     return f"id: {cursor}\nevent: {kind}\ndata: {json.dumps(about)}\n\n"

@@ -1,6 +1,6 @@
 """Timeouts for slow clients: requests that never finish and responses that aren't read.
 
-Each would hold a place, and what was written to it, for as long as its client likes.
+Each would occupy a connection and its buffers for as long as its client likes.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_HEAD_TIMEOUT_S = 20.0
-"""Seconds in which a request's line and headers must have come; a slow mobile network needs two or three."""
+"""Maximum seconds for a request's line and headers; a slow mobile network needs two or three."""
 
 SEND_BUFFER_TIMEOUT_S = 120.0
-"""Seconds in which a client must take what waits to be sent: an answer of MCP of 1.5 MB at 100 kilobits a second."""
+"""Maximum seconds for a client to accept buffered data: an MCP answer of 1.5 MB at 100 kbit/s."""
 
 
 class TimeoutH11Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1, which waits for a whole head of a request, and for a reader, for a bounded time only."""
+    """uvicorn's HTTP/1.1 protocol with timeouts for request heads and for unread responses."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there, and has said nothing yet."""
+        """Start the timeout for the first request's head."""
         super().connection_made(transport)
         self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of it: from the first on, the rest of the head is due."""
+        """Start the timeout at a head's first bytes, and stop it when the head is complete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_head_timer()
@@ -37,20 +37,20 @@ class TimeoutH11Protocol(H11Protocol):
             self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timers."""
         self._stop_head_timer()
         self._stop_send_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the connection takes."""
+        """Start the timeout when the send buffer is full."""
         super().pause_writing()
         self._stop_send_timer()
-        # Closing it would wait until all of it is taken.
+        # Closing would wait until the client has accepted everything.
         self._send_timer = self.loop.call_later(SEND_BUFFER_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It was taken."""
+        """Stop the timeout when the send buffer drains."""
         self._stop_send_timer()
         super().resume_writing()
 

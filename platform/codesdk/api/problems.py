@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from codesdk.errors import Fault, InternalFault
 
 _log = logging.getLogger(__name__)
-# Ours, not the standard library's phrases: those differ between versions of Python.
+# Our own titles, because the standard library's phrases differ between Python versions.
 _HTTP_CODES = {
     400: "BAD_REQUEST",
     404: "NOT_FOUND",
@@ -27,14 +27,14 @@ _HTTP_CODES = {
 
 
 class InvalidRequest(Fault):
-    """The request does not have the form that the route takes."""
+    """The request doesn't match the route's schema."""
 
     code = "INVALID_REQUEST"
     status = 422
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer every exception of `app` with a problem."""
+    """Answer all exceptions of `app` with a problem."""
     app.add_exception_handler(Fault, _on_fault)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -42,13 +42,13 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def internal_error(error: Exception) -> Response:
-    """Log what must not happen, and answer without its words."""
+    """Log an unexpected exception, and answer without its message."""
     _log.error("a request met a defect", exc_info=error)
     return problem(InternalFault("unexpected"))
 
 
 def problem(fault: Fault) -> Response:
-    """The answer to a fault. Our own defects keep their words for the log."""
+    """Build the response for a fault. Details of internal faults go only to the log."""
     if isinstance(fault, InternalFault) or type(fault) is Fault:
         return _body(500, fault.code, "Something in CodeSDK is broken; its log says what.", title="Internal error")
     summary = (type(fault).__doc__ or "").strip().splitlines()
@@ -71,7 +71,7 @@ async def _on_fault(_request: Request, error: Exception) -> Response:
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 (registered for it)
-    # The values stay out: they may be secrets, and the caller has them.
+    # Values are left out: they may be secrets, and the caller has them.
     fields = [
         {"field": _field(item["loc"]), "expected": str(item["msg"]).removeprefix("Value error, ")}
         for item in error.errors()
@@ -89,7 +89,7 @@ async def _on_http(_request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(_request: Request, _error: Exception) -> Response:
-    # The server's own error middleware logs it, with its traceback.
+    # The server's error middleware logs it, with the traceback.
     return problem(InternalFault("unexpected"))
 
 

@@ -9,26 +9,26 @@ _SINGLE_RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.
 
 
 class ByteRange(NamedTuple):
-    """Some bytes of a representation."""
+    """A range of bytes."""
 
     start: int
     length: int
 
 
 class Unsatisfiable(NamedTuple):
-    """A range that has no byte of it."""
+    """The range starts past the end."""
 
 
 def parse_range(header: str | None, size: int) -> ByteRange | Unsatisfiable | None:
-    """What of `size` bytes is asked for; None: all of them.
+    """Return the requested part of `size` bytes; None: all of them.
 
-    Another unit, several ranges, or what cannot be read is not refused but ignored, as the RFC has it.
+    Other units, multiple ranges and invalid headers are ignored, as the RFC specifies.
     """
     found = _SINGLE_RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":
         return None
     first, last = found.groups()
-    if not first:  # the last so many
+    if not first:  # a suffix range: the last N bytes
         length = min(int(last), size)
         return ByteRange(size - length, length) if length else Unsatisfiable()
     start = int(first)

@@ -22,32 +22,32 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.settings import PortTaken, Settings, runfile
 
 GRACE_S = 5
-"""Seconds that answers under way have to end when the process stops."""
+"""Seconds that responses in progress have to finish at shutdown."""
 KEEP_ALIVE_S = 75
-"""Seconds that an idle connection stays open: agents think between calls, and a new connection costs a call ~1 ms."""
+"""Seconds that an idle connection stays open. Agents think between calls, and reconnecting costs a call about 1 ms."""
 _BACKLOG = 512
 _NAME = "api"
 
 
 class CannotListen(Fault):
-    """The address cannot be used."""
+    """The address can't be bound."""
 
     code = "CANNOT_LISTEN"
     exit_code = ExitCode.CANNOT_WRITE
 
 
 def serve(settings: Settings, wiring: Callable[[Settings], Services] = Services) -> None:
-    """Serve until SIGTERM or SIGINT. When ready, `run/api.json` in the data directory says where.
+    """Serve until SIGTERM or SIGINT. When ready, write the address to `run/api.json` in the data directory.
 
     Raises:
         PortTaken, CannotListen: before anything else was started.
-        Fault: what `wiring` raises; the port is free again.
+        Fault: raised by `wiring`; the port is free again.
     """
     with closing(_listen(settings.host, settings.port)) as listener, closing(wiring(settings)) as services:
         app = create_app(services, settings, _url(settings.host, listener))
         config = uvicorn.Config(
             app,
-            http=TimeoutH11Protocol,  # over h11: httptools hands on header values with their trailing blanks, which MCP forbids
+            http=TimeoutH11Protocol,  # not httptools: it keeps trailing blanks of header values, which MCP forbids
             ws="none",
             lifespan="on",
             log_config=None,
@@ -61,7 +61,7 @@ def serve(settings: Settings, wiring: Callable[[Settings], Services] = Services)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which also says when it is ready, and stops without raising its signal again."""
+    """uvicorn, which also writes the run file, and doesn't raise its signal again."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, data_dir: Path, url: str) -> None:
         super().__init__(config)
@@ -74,22 +74,20 @@ class _Server(uvicorn.Server):
         runfile.write(self._data_dir, _NAME, self._runfile_content)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if (
-            runfile.read(self._data_dir, _NAME) == self._runfile_content
-        ):  # else it is another process's, which came after us
+        if runfile.read(self._data_dir, _NAME) == self._runfile_content:  # otherwise it belongs to a later process
             (self._data_dir / "run" / f"{_NAME}.json").unlink(missing_ok=True)
         self._stop()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal again at the end, which would end the process before the services close.
+        # uvicorn's version raises the signal again at the end, which would end the process before the services close.
         loop = asyncio.get_running_loop()
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         except (RuntimeError, ValueError):
-            yield  # not the main thread: whoever runs us there sets `should_exit`
+            yield  # not the main thread: the caller sets `should_exit`
             return
         try:
             yield
@@ -106,10 +104,10 @@ def _listen(host: str, port: int) -> socket.socket:
         raise _listen_fault(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it. Without it an answer in two writes waits 40 ms for the client's acknowledgement.
+        # Inherited by connections. Without it, a response in two writes waits 40 ms for the client's ACK.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)  # at once: two sockets may be bound to one port, but only one may listen
+        listener.listen(_BACKLOG)  # at once: two sockets may be bound to a port, but only one may listen
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:

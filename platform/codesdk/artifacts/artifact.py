@@ -17,7 +17,7 @@ class ArtifactUnknown(Fault):
 
 
 class ArtifactDamaged(Fault):
-    """The stored bytes are not those that were put in."""
+    """The stored bytes differ from those that were put, or are missing."""
 
     code = "ARTIFACT_DAMAGED"
     status = 500
@@ -25,7 +25,7 @@ class ArtifactDamaged(Fault):
 
 
 class ArtifactTooLarge(Fault):
-    """More bytes than one artifact may have."""
+    """The artifact exceeds the size limit."""
 
     code = "ARTIFACT_TOO_LARGE"
     status = 413
@@ -33,7 +33,7 @@ class ArtifactTooLarge(Fault):
 
 
 class ArtifactInUse(Fault):
-    """Something that still runs needs it."""
+    """An open session still needs the artifact."""
 
     code = "ARTIFACT_IN_USE"
     status = 409
@@ -41,7 +41,7 @@ class ArtifactInUse(Fault):
 
 
 class ArtifactCollected(Fault):
-    """Its bytes were held for too long without a record, and were collected."""
+    """The bytes waited too long for their record and were garbage-collected."""
 
     code = "ARTIFACT_COLLECTED"
     retryable = True
@@ -49,7 +49,7 @@ class ArtifactCollected(Fault):
 
 
 class ArtifactsUnavailable(Fault):
-    """The place where bytes are kept is full, cannot be written or does not answer."""
+    """The blob store is full, not writable or doesn't answer."""
 
     code = "ARTIFACTS_UNAVAILABLE"
     retryable = True
@@ -58,11 +58,11 @@ class ArtifactsUnavailable(Fault):
 
 
 class StoredArtifact(Artifact):
-    """An artifact whose bytes are kept. They are found by `blob_key`, never by a name from outside."""
+    """An artifact whose bytes are stored. They are found by `blob_key`, never by a name from outside."""
 
     blob_key: str = Field(exclude=True, repr=False)
-    """Known inside only."""
+    """Internal; never part of a response."""
 
     def public(self) -> Artifact:
-        """What others see of it."""
+        """Return the public record, without `blob_key`."""
         return Artifact.model_validate(self.model_dump())

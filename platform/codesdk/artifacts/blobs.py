@@ -10,13 +10,13 @@ from codesdk.errors import InternalFault
 
 
 class BlobMissing(InternalFault):
-    """The store has no bytes under that key, or fewer than were put."""
+    """The store has no bytes for the key, or fewer than were put."""
 
     code = "BLOB_MISSING"
 
 
 class BlobInfo(NamedTuple):
-    """What a store holds under one key."""
+    """An object in a blob store."""
 
     key: str
     size: int
@@ -26,42 +26,43 @@ class BlobInfo(NamedTuple):
 
 
 class Blobs(Protocol):
-    """Keeps bytes under keys. Every implementation passes tests/contract/test_blobs.py.
+    """Stores bytes under keys. Every implementation passes tests/contract/test_blobs.py.
 
-    Keys are lower-case hexadecimal digits with an optional suffix after a dash. Nothing here is safe against a `delete`
-    of a key that is being put or read: the callers see to that (`codesdk.artifacts.garbage_collection` says how).
+    Keys are lower-case hexadecimal digits with an optional suffix after a dash. Implementations need not be safe
+    against a `delete` of a key that is being put or read: callers prevent that (see
+    `codesdk.artifacts.garbage_collection`).
 
     Every method may raise `ArtifactsUnavailable`.
     """
 
     def put(self, key: str, spool: Spool) -> None:
-        """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
+        """Store the spool's bytes durably under `key`, all or nothing. Repeating it is allowed."""
         ...
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces of any size, as they come; they are not checked here.
+        """Yield the bytes from `start` on, in pieces of any size, unverified.
 
         Raises:
-            BlobMissing: the key has none, or they end too early; at the first piece at the earliest.
+            BlobMissing: there are no bytes, or too few. Raised no earlier than at the first piece.
         """
         ...
 
     def size(self, key: str) -> int | None:
-        """Bytes under the key; None where there are none."""
+        """Return the number of bytes under the key; None if there are none."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove them; of a key that has none is no error."""
+        """Delete the bytes. Deleting a missing key does nothing."""
         ...
 
     def keys(self) -> Iterator[BlobInfo]:
-        """Everything that is there, in no order."""
+        """List all stored objects, in any order."""
         ...
 
     def sweep(self, older_than_s: float) -> int:
-        """Remove what writes left that never ended, and began longer ago than that; returns how many."""
+        """Remove the remains of writes that began over `older_than_s` seconds ago and never finished. Returns a count."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

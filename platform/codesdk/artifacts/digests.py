@@ -6,16 +6,16 @@ import hashlib
 from collections.abc import Iterator
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes that one digest covers. A range costs at most two more of them than it asks for; a GiB has 32 KiB of digests."""
+"""Bytes per digest. Reading a range costs at most two extra chunks; a GiB has 32 KiB of digests."""
 DIGEST_BYTES = 32
 
 
 class DigestMismatch(Exception):
-    """A chunk is not what was put in."""
+    """A chunk differs from what was put."""
 
 
 class Hasher:
-    """Hashes what passes: the whole, and each chunk."""
+    """Hashes a stream as a whole and per chunk."""
 
     def __init__(self) -> None:
         self._whole = hashlib.sha256()
@@ -26,7 +26,7 @@ class Hasher:
         """Bytes so far."""
 
     def update(self, data: bytes) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         self.size += len(data)
         self._whole.update(data)
         view = memoryview(data)
@@ -40,21 +40,21 @@ class Hasher:
                 self._chunk, self._in_chunk = hashlib.sha256(), 0
 
     def content_hash(self) -> str:
-        """`sha256:<hex>` of the whole."""
+        """Return `sha256:<hex>` of the whole."""
         return f"sha256:{self._whole.hexdigest()}"
 
     def digests(self) -> bytes:
-        """The chunks' SHA-256, one after the other; the last chunk may be a short one."""
+        """Return the concatenated SHA-256 digests of the chunks. The last chunk may be shorter."""
         return bytes(self._digests) + (self._chunk.digest() if self._in_chunk else b"")
 
 
 def verify_chunks(pieces: Iterator[bytes], digests: bytes, first_chunk: int) -> Iterator[bytes]:
-    """The same bytes as whole chunks, each given out only once its hash is right.
+    """Yield the same bytes in whole chunks, each after its hash was verified.
 
-    `pieces` begins with chunk `first_chunk` and ends with a chunk's end.
+    `pieces` begins with chunk `first_chunk` and ends at the end of a chunk.
 
     Raises:
-        Mismatch: a chunk is wrong, or one more than there should be.
+        DigestMismatch: a chunk is wrong, or there is one too many.
     """
     number, held = first_chunk, bytearray()
     for piece in pieces:

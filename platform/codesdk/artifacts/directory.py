@@ -11,26 +11,27 @@ from codesdk.artifacts.blobs import BlobInfo, BlobMissing
 from codesdk.artifacts.spool import Spool, write_fault
 
 READ_BYTES = 256 * 1024
-"""Bytes of one read."""
+"""Bytes per read."""
 
 
 class DirectoryBlobs:
-    """Blobs under `root`. Spools must be on its file system: they become the blob by a rename."""
+    """Blobs under `root`. Spools must be on the same file system, because a rename turns them into blobs."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._durable: set[Path] = set()
-        """Folders whose own names this process has made sure of; whoever made one may have died before that."""
+        """Folders that this process has synced to their parent. The process that created one may have died before that.
+        """
 
     def put(self, key: str, spool: Spool) -> None:
-        """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
+        """Store the spool's bytes durably under `key`, all or nothing. Repeating it is allowed."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             spool.file.flush()
             os.fsync(spool.file.fileno())
             spool.path.rename(path)
-            # A name is only durable once its directory is, and a new directory once its parent is.
+            # A file name is durable once its directory is synced, and a new directory once its parent is.
             _sync(path.parent)
             if path.parent not in self._durable:
                 _sync(self._root)
@@ -39,7 +40,7 @@ class DirectoryBlobs:
             raise write_fault(self._root, error) from error
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces."""
+        """Yield the bytes from `start` on, in pieces."""
         try:
             with self._path(key).open("rb") as file:
                 file.seek(start)
@@ -58,7 +59,7 @@ class DirectoryBlobs:
             raise BlobMissing(f"{self._path(key)} is {left} bytes too short.")
 
     def size(self, key: str) -> int | None:
-        """Bytes under the key; None where there are none."""
+        """Return the number of bytes under the key; None if there are none."""
         try:
             return self._path(key).stat().st_size
         except FileNotFoundError:
@@ -67,14 +68,14 @@ class DirectoryBlobs:
             raise _read_fault(self._root, error) from error
 
     def delete(self, key: str) -> None:
-        """Remove them; of a key that has none is no error."""
+        """Delete the bytes. Deleting a missing key does nothing."""
         try:
             self._path(key).unlink(missing_ok=True)
         except OSError as error:
             raise write_fault(self._root, error) from error
 
     def keys(self) -> Iterator[BlobInfo]:
-        """Everything that is there."""
+        """List all stored objects."""
         for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
             try:
                 found = path.stat()
@@ -83,11 +84,11 @@ class DirectoryBlobs:
             yield BlobInfo(path.name, found.st_size, found.st_mtime)
 
     def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
-        """Nothing: what never ended is a spool, and those are swept where they lie."""
+        """Do nothing: unfinished writes are spools, which `SpoolDirectory.sweep` removes."""
         return 0
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
     def _path(self, key: str) -> Path:
         return self._root / key[:2] / key

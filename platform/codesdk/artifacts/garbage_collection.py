@@ -1,7 +1,7 @@
-"""Removes bytes that nothing names, while others write. Why that is safe is in docs/explanation/artifacts.md.
+"""Removes unreferenced blobs while others write. docs/explanation/artifacts.md shows why that is safe.
 
-In short: a record is added only in a transaction that finds the blob's row not doomed; bytes are removed only after a
-commit that doomed the row and found no record; doomed rows stay doomed, and both transactions lock the row first.
+In short: a record is added only in a transaction that finds the blob's row not doomed. Bytes are removed only after a
+commit that doomed the row and found no record. Doomed rows stay doomed, and both transactions lock the row first.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from codesdk.storage.writer import Writer
 
 BATCH = 100
 STALE_S = 24 * 3600.0
-"""Seconds after which an upload that never ended, and bytes that have no row at all, are taken for left over."""
+"""Age in seconds after which unfinished uploads, and bytes without a row, count as abandoned."""
 
 
 class CollectionReport(FrozenModel):
-    """What a collection removed."""
+    """What one collection removed."""
 
     blobs: int = 0
-    """That no artifact named."""
+    """Blobs that no artifact referenced."""
     strays: int = 0
-    """Bytes that the database does not know at all."""
+    """Objects that the database doesn't know."""
     unfinished: int = 0
-    """Writes that never ended."""
+    """Abandoned writes."""
 
 
 class GarbageCollector:
-    """Collects for one database and its blob store. Several may run at once."""
+    """Collects the garbage of one database and its blob store. Several may run at once."""
 
     def __init__(
         self, *, blobs: Blobs, incoming: SpoolDirectory, database: Database, writer: Writer, clock: Clock
@@ -45,13 +45,13 @@ class GarbageCollector:
         self._clock = clock
 
     def collect(self, *, strays: bool = False, stale_s: float = STALE_S) -> CollectionReport:
-        """Remove what nothing names.
+        """Remove unreferenced blobs and abandoned writes.
 
-        `strays`: also bytes that the database does not know, older than `stale_s` seconds. It never made them, so this
-        is only right where the store's place belongs to this database alone.
+        `strays`: also remove objects that the database doesn't know and that are older than `stale_s` seconds. Use it
+        only if the blob store's location belongs to this database alone.
 
         Raises:
-            ArtifactsUnavailable: the store does not answer; what was doomed is taken up by the next collection.
+            ArtifactsUnavailable: the store doesn't answer. The next collection continues with what is doomed.
         """
         unfinished = self._incoming.sweep() + self._blobs.sweep(stale_s)
         removed = 0
@@ -79,8 +79,8 @@ class GarbageCollector:
         removed = 0
         listed = self._blobs.keys()
         while found := list(islice(listed, BATCH)):
-            # A row is committed before its key is first put, and no key is used twice: what is listed and has no row
-            # now will never have one.
+            # A row is committed before its key is first put, and no key is reused: an object without a row now never
+            # gets one.
             with self._database.read() as connection:
                 known = store.existing_keys(connection, (one.key for one in found))
             for one in found:

@@ -10,20 +10,20 @@ from codesdk.domain.clock import Clock
 
 
 class MemoryBlobs:
-    """Blobs for as long as the process lives."""
+    """Blobs that live as long as the process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.content: dict[str, tuple[bytes, float]] = {}
-        """What is kept, by key, with the time of its change; tests damage it here."""
+        """Bytes and time of change, by key. Tests damage them here."""
 
     def put(self, key: str, spool: Spool) -> None:
-        """Keep the spool's bytes."""
+        """Store the spool's bytes."""
         spool.file.seek(0)
         self.content[key] = (spool.file.read(), self._clock.now().timestamp())
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` on, in one piece."""
+        """Yield the bytes from `start` on, in one piece."""
         if key not in self.content:
             raise BlobMissing(f"There is no {key}.")
         whole = self.content[key][0]
@@ -34,21 +34,21 @@ class MemoryBlobs:
             yield piece
 
     def size(self, key: str) -> int | None:
-        """Bytes under the key; None where there are none."""
+        """Return the number of bytes under the key; None if there are none."""
         return len(self.content[key][0]) if key in self.content else None
 
     def delete(self, key: str) -> None:
-        """Forget them."""
+        """Delete the bytes."""
         self.content.pop(key, None)
 
     def keys(self) -> Iterator[BlobInfo]:
-        """Everything that is there."""
+        """List all stored objects."""
         for key, (content, changed_at) in list(self.content.items()):
             yield BlobInfo(key, len(content), changed_at)
 
     def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
-        """Nothing is half here."""
+        """Do nothing: writes are never unfinished here."""
         return 0
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no connections."""

@@ -15,18 +15,18 @@ from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 
 READ_BYTES = 256 * 1024
-"""Bytes of one read."""
+"""Bytes per read."""
 PART_BYTES = 16 * 1024 * 1024
-"""Bytes of one part of an upload, and the size from which uploads have parts; 10,000 parts are the protocol's limit."""
+"""Bytes per part, and the size from which an upload is split. The protocol allows 10,000 parts."""
 CONNECT_S, READ_S = 5.0, 30.0
 ATTEMPTS = 4
-"""Of one request, by the library; then it is unavailable."""
+"""Tries per request, made by the library before the store counts as unavailable."""
 _MISSING_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 _DENIED_CODES = frozenset({"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401"})
 
 
 class ArtifactsUrlWrong(Fault):
-    """The setting names no place for artifacts, or what it needs is not installed."""
+    """The setting names no usable location, or boto3 is not installed."""
 
     code = "ARTIFACTS_URL_WRONG"
     exit_code = ExitCode.USAGE
@@ -34,24 +34,24 @@ class ArtifactsUrlWrong(Fault):
 
 @dataclass(frozen=True)
 class S3Location:
-    """Where the objects are, and with what rights."""
+    """Bucket, prefix, endpoint and credentials."""
 
     bucket: str
     prefix: str
-    """Before every key; empty, or with a slash at its end. It must belong to one database alone."""
+    """Prepended to every key; empty, or ending in a slash. Must belong to one database alone."""
     endpoint: str = ""
-    """Empty: Amazon's own, by region."""
+    """Empty: Amazon S3, by region."""
     region: str = ""
     access_key: str = ""
-    """Empty: what the library finds (environment, profile, instance role)."""
+    """Empty: the library's own lookup (environment, profile, instance role)."""
     secret_key: str = field(default="", repr=False)
 
 
 def parse_s3_url(url: str, *, endpoint: str, region: str, access_key: str, secret_key: str) -> S3Location:
-    """The place that `s3://bucket/prefix` names.
+    """Parse `s3://bucket/prefix`.
 
     Raises:
-        ArtifactsUrlWrong: it names none.
+        ArtifactsUrlWrong: the URL has another form.
     """
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
@@ -64,18 +64,18 @@ def parse_s3_url(url: str, *, endpoint: str, region: str, access_key: str, secre
 
 
 class S3Blobs:
-    """Blobs as objects `<prefix><first two digits>/<key>`. Safe to use from several threads."""
+    """Blobs as objects `<prefix><first two digits>/<key>`. Safe to use from any thread."""
 
     def __init__(
         self, place: S3Location, clock: Clock, *, connect_s: float = CONNECT_S, read_s: float = READ_S
     ) -> None:
-        """Nothing is connected yet.
+        """Create the client. Connects on first use.
 
         Raises:
-            ArtifactsUrlWrong: the library is not installed, or takes what it was given for no endpoint.
+            ArtifactsUrlWrong: boto3 isn't installed, or rejects the endpoint.
         """
         try:
-            # It takes a third of a second to load, and most installations have no use for it.
+            # Imported here because it takes a third of a second, and most installations don't use it.
             import boto3  # noqa: PLC0415
             from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
             from botocore.config import Config  # noqa: PLC0415
@@ -90,8 +90,8 @@ class S3Blobs:
             read_timeout=read_s,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
             max_pool_connections=32,
-            # The server checks each body against the hash that is signed; that is part of the protocol's signature, so
-            # every server knows it, while the newer checksum headers are refused by some.
+            # The server verifies each body against its signed hash. That is part of the signature protocol, so every
+            # server supports it; some reject the newer checksum headers.
             s3={"payload_signing_enabled": True, "addressing_style": "path" if place.endpoint else "auto"},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -110,13 +110,13 @@ class S3Blobs:
         self._parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
 
     def put(self, key: str, spool: Spool) -> None:
-        """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
+        """Store the spool's bytes durably under `key`, all or nothing. Repeating it is allowed."""
         with self._map_errors(key):
             spool.file.flush()
             self._client.upload_file(str(spool.path), self._location.bucket, self._name(key), Config=self._parts)
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces; where the connection breaks it goes on from there."""
+        """Yield the bytes from `start` on, in pieces. Resumes after a broken connection."""
         left = length if length is not None else self._require_size(key) - start
         while left > 0:
             got = 0
@@ -126,14 +126,14 @@ class S3Blobs:
                         got += len(piece)
                         yield piece
             except ArtifactsUnavailable:
-                if not got:  # the library has tried several times
+                if not got:  # the library has already retried
                     raise
             if not got:
                 raise BlobMissing(f"The object {self._name(key)} is {left} bytes too short.")
             start, left = start + got, left - got
 
     def size(self, key: str) -> int | None:
-        """Bytes under the key; None where there are none."""
+        """Return the number of bytes under the key; None if there are none."""
         try:
             with self._map_errors(key):
                 head = self._client.head_object(Bucket=self._location.bucket, Key=self._name(key))
@@ -142,23 +142,23 @@ class S3Blobs:
         return int(head["ContentLength"])
 
     def delete(self, key: str) -> None:
-        """Remove them; of a key that has none is no error."""
+        """Delete the bytes. Deleting a missing key does nothing."""
         with self._map_errors(key):
             self._client.delete_object(Bucket=self._location.bucket, Key=self._name(key))
 
     def keys(self) -> Iterator[BlobInfo]:
-        """Everything that is there."""
+        """List all stored objects."""
         with self._map_errors(""):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._location.bucket, Prefix=self._location.prefix):
                 for one in page.get("Contents", ()):
                     name = str(one["Key"]).removeprefix(self._location.prefix)
                     folder, _, key = name.partition("/")
-                    if key[:2] == folder and "/" not in key:  # else it is none of ours
+                    if key[:2] == folder and "/" not in key:  # other objects aren't ours
                         yield BlobInfo(key, int(one["Size"]), one["LastModified"].timestamp())
 
     def sweep(self, older_than_s: float) -> int:
-        """Abort uploads that never ended."""
+        """Abort multipart uploads that never finished."""
         before = self._clock.now().timestamp() - older_than_s
         aborted = 0
         with self._map_errors(""):
@@ -205,7 +205,7 @@ class S3Blobs:
         except ClientError as error:
             raise self._fault(key, error) from error
         except (BotoCoreError, Boto3Error, HTTPError, OSError) as error:
-            if isinstance(error.__context__, ClientError):  # the transfer manager wraps what the server said
+            if isinstance(error.__context__, ClientError):  # the transfer manager wraps the server's error
                 raise self._fault(key, error.__context__) from error
             raise self._unavailable(str(error)) from error
 

@@ -1,7 +1,7 @@
 """Artifacts: records in the database, bytes in a blob store.
 
-Bytes first, then the record in the caller's unit: a record never names bytes that are not durable. That no record ever
-names bytes that were collected is shown in docs/explanation/artifacts.md.
+Bytes are stored first, then the record in the caller's unit, so that a record always refers to durable bytes.
+docs/explanation/artifacts.md shows that no record ever refers to collected bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ArtifactService:
         quotas: Quotas[Unit],
         hold_s: float = UNRECORDED_TTL_S,
     ) -> None:
-        """`hold_s`: seconds until bytes without a record may be collected."""
+        """Create the service. `hold_s`: seconds until bytes without a record may be collected."""
         self._blobs = blobs
         self._incoming = incoming
         self._database = database
@@ -62,10 +62,10 @@ class ArtifactService:
         self._hold_s = hold_s
 
     def spool(self) -> AbstractContextManager[Spool]:
-        """A spool for streamed bytes. Pass it to `keep_spool` before its block ends.
+        """Open a spool for streamed bytes. Pass it to `keep_spool` before its block ends.
 
         Raises:
-            ArtifactsUnavailable: there is no room.
+            ArtifactsUnavailable: the disk is full or not writable.
         """
         return self._incoming.spool()
 
@@ -75,8 +75,8 @@ class ArtifactService:
         """Store `content` durably and describe it. Call `record` in the unit that refers to it.
 
         Raises:
-            ArtifactsUnavailable: the store is full, cannot be written or does not answer.
-            ArtifactTooLarge: it is.
+            ArtifactsUnavailable: the store is full, not writable or doesn't answer.
+            ArtifactTooLarge: the content exceeds the size limit.
         """
         with self.spool() as spool:
             spool.write(content)
@@ -107,8 +107,8 @@ class ArtifactService:
         """Add the record with the unit's commit.
 
         Raises:
-            QuotaExceeded: the tenant has as many bytes as it may have.
-            ArtifactCollected: more than `hold_s` seconds have passed since it was kept.
+            QuotaExceeded: the tenant's limit of artifact bytes is reached.
+            ArtifactCollected: more than `hold_s` seconds have passed since the bytes were stored.
         """
         self._quotas.reserve(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)
         if not store.mark_stored(unit.connection, artifact.blob_key, self._hold_s):
@@ -125,10 +125,10 @@ class ArtifactService:
         return True
 
     def find(self, tenant: TenantId, artifact: str) -> StoredArtifact:
-        """The record.
+        """Return the record.
 
         Raises:
-            ArtifactUnknown: not there, or another tenant's.
+            ArtifactUnknown: it doesn't exist or belongs to another tenant.
         """
         with self._database.read() as connection:
             found = store.find(connection, tenant, artifact)
@@ -140,7 +140,7 @@ class ArtifactService:
         """Lock the record until the unit ends, so that it can't be removed meanwhile.
 
         Raises:
-            ArtifactUnknown: not there, or another tenant's.
+            ArtifactUnknown: it doesn't exist or belongs to another tenant.
         """
         if store.find(unit.connection, tenant, artifact) is None or not store.lock_artifact(unit.connection, artifact):
             raise ArtifactUnknown(f"There is no artifact {artifact}.")
@@ -148,10 +148,10 @@ class ArtifactService:
     def listing(
         self, tenant: TenantId, session: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[StoredArtifact]:
-        """The tenant's records, newest first; `after`: the last id of the page before.
+        """List the tenant's records, newest first. `after`: the last id of the previous page.
 
         Raises:
-            ArtifactUnknown: `after` is not the tenant's.
+            ArtifactUnknown: the tenant has no artifact `after`.
         """
         last = self.find(tenant, after) if after else None
         with self._database.read() as connection:
@@ -160,12 +160,12 @@ class ArtifactService:
     def delete(
         self, tenant: TenantId, artifact: str, in_same_unit: Callable[[Unit, StoredArtifact], None] = lambda *_: None
     ) -> StoredArtifact:
-        """Remove the record. Its bytes go with the next collection, if nothing else names them.
+        """Remove the record. The next collection removes its bytes if no other record refers to them.
 
-        `in_same_unit`: what else belongs to the same unit.
+        `in_same_unit`: further work for the same transaction.
 
         Raises:
-            ArtifactUnknown: not there, or another tenant's.
+            ArtifactUnknown: it doesn't exist or belongs to another tenant.
             ArtifactInUse: an open session starts from it.
         """
         found = self.find(tenant, artifact)
@@ -190,18 +190,18 @@ class ArtifactService:
         return len(found)
 
     def read(self, artifact: StoredArtifact) -> bytes:
-        """All bytes at once, for small artifacts.
+        """Return all bytes at once, for small artifacts.
 
         Raises:
-            ArtifactDamaged: they are gone or changed.
+            ArtifactDamaged: the bytes are missing or changed.
         """
         return b"".join(self.stream(artifact))
 
     def stream(self, artifact: StoredArtifact, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start`, in pieces of at most 1 MiB, each verified before it's returned.
+        """Yield the bytes from `start`, in pieces of at most 1 MiB, each verified first.
 
         Raises:
-            ArtifactDamaged: at the first piece that is gone or changed. ArtifactsUnavailable: no answer.
+            ArtifactDamaged: at the first missing or changed piece. ArtifactsUnavailable: the store doesn't answer.
         """
         end = artifact.size if length is None else min(artifact.size, start + length)
         if start >= end:
@@ -232,7 +232,7 @@ class ArtifactService:
         return found
 
     def _digests(self, blob: Blob) -> bytes:
-        """Of a blob that an older version kept: by reading it whole, once more than would be needed."""
+        """Compute the chunk digests of a blob from an older version, which has none. Reads the whole blob."""
         hasher = Hasher()
         for piece in self._blobs.read(blob.key):
             hasher.update(piece)
@@ -242,7 +242,7 @@ class ArtifactService:
 
     def _mark_damaged(self, blob: Blob) -> None:
         _log.error("the bytes of blob %s are gone or damaged", blob.key)
-        with suppress(Fault):  # the reader hears of the damage in any case
+        with suppress(Fault):  # the caller gets ArtifactDamaged in any case
             self._writer.run(lambda unit: store.mark_damaged(unit.connection, blob.key))
 
     def _delete(self, unit: Unit, artifact: StoredArtifact) -> None:
@@ -257,7 +257,7 @@ class ArtifactService:
         self._remove_record(unit, artifact)
 
     def _remove_record(self, unit: Unit, artifact: StoredArtifact) -> None:
-        # The tenant's row before the blob's, as `record` takes them: else the two could wait for each other.
+        # Lock the tenant's row before the blob's, like `record`. The other order could deadlock.
         self._quotas.lock_tenant(unit, artifact.tenant_id)
         if store.remove(unit.connection, artifact, self._hold_s):
             self._quotas.release(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)

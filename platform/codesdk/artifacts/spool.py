@@ -1,7 +1,7 @@
-"""Bytes on their way in: written to a file of their own while they are hashed, in bounded memory.
+"""Receives bytes: writes them to a temporary file and hashes them, in bounded memory.
 
-The file is locked for as long as its process works on it. Whoever gets the lock knows that its writer has died, so
-what a killed process left is removed without guessing by age.
+The file stays locked while its process writes it. A process that gets the lock knows that the writer has died, so the
+files of killed processes are removed without guessing by age.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPOOL_SUFFIX = ".part"
 
 
 class Spool:
-    """One file that is being received."""
+    """A file that is being received."""
 
     def __init__(self, path: Path, file: IO[bytes], limit: int) -> None:
         self.path = path
@@ -31,11 +31,11 @@ class Spool:
         self._hasher = Hasher()
 
     def write(self, data: bytes) -> None:
-        """The next bytes.
+        """Append the next bytes.
 
         Raises:
-            ArtifactTooLarge: more than the limit.
-            ArtifactsUnavailable: they cannot be written.
+            ArtifactTooLarge: the size limit is exceeded.
+            ArtifactsUnavailable: the file can't be written.
         """
         if self._hasher.size + len(data) > self._limit:
             raise ArtifactTooLarge(
@@ -50,7 +50,7 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return self._hasher.size
 
     @property
@@ -60,24 +60,24 @@ class Spool:
 
     @property
     def digests(self) -> bytes:
-        """The hashes of its chunks."""
+        """The digests of its chunks."""
         return self._hasher.digests()
 
 
 class SpoolDirectory:
-    """The directory of the files that are being received, by this process and others."""
+    """The directory for files that are being received, by this process and others."""
 
     def __init__(self, directory: Path, limit: int) -> None:
-        """`limit`: the most bytes that one may have."""
+        """Create the object. `limit`: maximum bytes per file."""
         self._directory = directory
         self._limit = limit
 
     @contextmanager
     def spool(self) -> Iterator[Spool]:
-        """A new file, gone at the end of the block unless a store took it.
+        """Create a file that is deleted at the end of the block unless a store took it.
 
         Raises:
-            ArtifactsUnavailable: the directory is full or cannot be written.
+            ArtifactsUnavailable: the directory is full or not writable.
         """
         try:
             path, file = self._create_locked()
@@ -90,7 +90,7 @@ class SpoolDirectory:
             _close(file)
 
     def sweep(self) -> int:
-        """Remove what processes left that were killed; returns how many files."""
+        """Remove the files of killed processes. Returns the count."""
         removed = 0
         for path in self._directory.glob(f"*{SPOOL_SUFFIX}") if self._directory.is_dir() else ():
             try:
@@ -99,7 +99,7 @@ class SpoolDirectory:
                     path.unlink()
                     removed += 1
             except (BlockingIOError, FileNotFoundError):
-                continue  # its writer lives, or was done just now
+                continue  # its writer is alive, or has just finished
         return removed
 
     def _create_locked(self) -> tuple[Path, IO[bytes]]:
@@ -108,14 +108,14 @@ class SpoolDirectory:
             path = self._directory / f"{secrets.token_hex(8)}{SPOOL_SUFFIX}"
             file = path.open("x+b")
             fcntl.flock(file, fcntl.LOCK_EX)
-            # A sweep may have come between the two lines above: then the file has no name any more.
+            # If a sweep ran between the two lines above, the file has been unlinked.
             if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return path, file
             file.close()
 
 
 def write_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
-    """The fault for a directory that does not take bytes."""
+    """Build the fault for a directory that can't be written."""
     return ArtifactsUnavailable(
         f"Artifacts cannot be written to {place}: {error}.",
         advice="Make room, or mend the directory's owner and mode.",
@@ -123,5 +123,5 @@ def write_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
 
 
 def _close(file: IO[bytes]) -> None:
-    with suppress(OSError):  # a full disk refuses the buffer's rest, which nobody wants any more
+    with suppress(OSError):  # a full disk refuses the rest of the buffer, which is no longer needed
         file.close()

@@ -15,26 +15,26 @@ from codesdk.storage.schema import artifacts, blobs, sessions
 
 
 class BlobState(StrEnum):
-    """Where a blob's row stands. What is doomed stays doomed: new bytes of that hash get another key."""
+    """State of a blob's row. Doomed is final: new bytes with that hash get another key."""
 
     PENDING = "pending"
-    """Somebody is putting it; there may be bytes already."""
+    """Being put; bytes may exist already."""
     STORED = "stored"
-    """Durable, and named by an artifact, now or once."""
+    """Durable, and referenced by an artifact now or earlier."""
     DAMAGED = "damaged"
-    """A reader found it so. Putting the same bytes again mends it."""
+    """A read found missing or changed bytes. Putting the same bytes again repairs it."""
     DOOMED = "doomed"
-    """No artifact names it, and none ever will: its bytes are being removed."""
+    """Never referenced again; its bytes are being removed."""
 
 
 class Blob(NamedTuple):
-    """What is known of a blob's bytes."""
+    """A blob's row."""
 
     key: str
     content_hash: str
     size: int
     digests: bytes | None
-    """Of its chunks; None for what an older version kept, which must be read whole to be verified."""
+    """Of its chunks. None for blobs of older versions, which must be read whole to be verified."""
 
 
 _FIELDS = tuple(StoredArtifact.model_fields)
@@ -44,19 +44,19 @@ _FIELDS = tuple(StoredArtifact.model_fields)
 
 
 def insert(connection: Connection, artifact: StoredArtifact) -> None:
-    """Add the record."""
+    """Insert the record."""
     connection.execute(insert_into(artifacts), {**artifact.model_dump(), "blob_key": artifact.blob_key})
 
 
 def find(connection: Connection, tenant: str, artifact: str) -> StoredArtifact | None:
-    """The tenant's artifact of that id; another tenant's does not exist for this one."""
+    """Return the tenant's artifact, or None."""
     query = select(artifacts).where(artifacts.c.id == artifact, artifacts.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
     return _artifact(row) if row else None
 
 
 def lock_artifact(connection: Connection, artifact: str, *, to_remove: bool = False) -> bool:
-    """Keep the record from being removed until the commit, or with `to_remove` from being kept so. False: it is gone."""
+    """Lock the record against removal, or with `to_remove` against such locks. Returns False if it's gone."""
     lock = (
         select(artifacts.c.id)
         .where(artifacts.c.id == artifact)
@@ -68,7 +68,7 @@ def lock_artifact(connection: Connection, artifact: str, *, to_remove: bool = Fa
 def listing(
     connection: Connection, tenant: str, session: str | None, before: tuple[float, str] | None, limit: int
 ) -> list[StoredArtifact]:
-    """The tenant's, newest first; `before`: time and id of the last one of the page before."""
+    """List the tenant's records, newest first. `before`: time and id of the previous page's last record."""
     query = select(artifacts).where(artifacts.c.tenant_id == tenant)
     if session is not None:
         query = query.where(artifacts.c.session_id == session)
@@ -81,13 +81,13 @@ def listing(
 
 
 def of_session(connection: Connection, session: str) -> list[StoredArtifact]:
-    """Every artifact of a session."""
+    """List every artifact of a session."""
     rows = connection.execute(select(artifacts).where(artifacts.c.session_id == session).order_by(artifacts.c.id))
     return [_artifact(row) for row in rows]
 
 
 def seeds_open_session(connection: Connection, artifact: str) -> bool:
-    """Whether an open session's workspace starts from it."""
+    """Return whether an open session's workspace starts from it."""
     return bool(
         connection.execute(
             select(exists().where(sessions.c.seed_artifact == artifact, sessions.c.state == "open"))
@@ -96,7 +96,7 @@ def seeds_open_session(connection: Connection, artifact: str) -> bool:
 
 
 def remove(connection: Connection, artifact: StoredArtifact, hold_s: float) -> bool:
-    """Remove the record; its bytes are a matter of collection, `hold_s` seconds later: some may be reading them."""
+    """Remove the record. Its bytes may be collected `hold_s` seconds later, because someone may be reading them."""
     if connection.execute(delete(artifacts).where(artifacts.c.id == artifact.id)).rowcount != 1:
         return False
     held = update(blobs).where(blobs.c.key == artifact.blob_key).values(held_until=database_now() + hold_s)
@@ -108,9 +108,9 @@ def remove(connection: Connection, artifact: StoredArtifact, hold_s: float) -> b
 
 
 def hold_blob(connection: Connection, blob: Blob, hold_s: float) -> tuple[str, bool]:
-    """Keep bytes of that hash from being collected for `hold_s` seconds; the key, and whether its bytes are there.
+    """Keep bytes of that hash from being collected for `hold_s` seconds. Returns the key and whether the bytes exist.
 
-    Where no durable blob of that hash is known, a new row is made under `blob.key`.
+    Inserts a new row under `blob.key` if no durable blob of that hash is known.
     """
     twin = (
         select(blobs.c.key)
@@ -136,9 +136,9 @@ def hold_blob(connection: Connection, blob: Blob, hold_s: float) -> tuple[str, b
 
 
 def mark_stored(connection: Connection, key: str, hold_s: float) -> bool:
-    """Say that the bytes are durable and named; False: they were given up meanwhile.
+    """Mark the bytes as durable and referenced. Returns False if they were doomed meanwhile.
 
-    Takes the row's lock first: whoever dooms the row waits, and then sees the record that this unit adds.
+    Locks the row first: a transaction that wants to doom it waits, and then sees the record that this unit adds.
     """
     changed = connection.execute(
         update(blobs)
@@ -149,14 +149,14 @@ def mark_stored(connection: Connection, key: str, hold_s: float) -> bool:
 
 
 def blob(connection: Connection, key: str) -> Blob | None:
-    """The blob of that key."""
+    """Return the blob of that key, or None."""
     query = select(blobs.c.key, blobs.c.content_hash, blobs.c.size, blobs.c.digests).where(blobs.c.key == key)
     row = connection.execute(query).one_or_none()
     return Blob(*row) if row else None
 
 
 def mark_damaged(connection: Connection, key: str) -> None:
-    """So that the next who puts the same bytes does not rely on these."""
+    """Mark the bytes as damaged, so that the next put of the same bytes stores them again."""
     connection.execute(
         update(blobs)
         .where(blobs.c.key == key, blobs.c.state == BlobState.STORED.value)
@@ -165,7 +165,7 @@ def mark_damaged(connection: Connection, key: str) -> None:
 
 
 def unreferenced(connection: Connection, limit: int) -> list[str]:
-    """Keys of blobs that no artifact names and nobody holds, and of those that are doomed already."""
+    """List keys of blobs that no artifact references and that aren't held, and of doomed ones."""
     named = exists().where(artifacts.c.blob_key == blobs.c.key)
     free = (blobs.c.held_until < database_now()) & ~named
     query = select(blobs.c.key).where((blobs.c.state == BlobState.DOOMED.value) | free).limit(limit)
@@ -173,10 +173,10 @@ def unreferenced(connection: Connection, limit: int) -> list[str]:
 
 
 def mark_for_deletion(connection: Connection, key: str) -> bool:
-    """Give the blob up if nothing names or holds it, for good; False: something does.
+    """Doom the blob if no artifact references it and it isn't held. Returns False otherwise.
 
-    The lock comes in a statement of its own. On PostgreSQL the next one then sees every record that was committed by
-    whoever had the lock before; within one statement it would not.
+    The lock is a separate statement. On PostgreSQL the next statement then sees every record committed by the previous
+    holder of the lock; a single statement would not.
     """
     state = connection.execute(select(blobs.c.state).where(blobs.c.key == key).with_for_update()).scalar()
     if state == BlobState.DOOMED.value:
@@ -191,12 +191,12 @@ def mark_for_deletion(connection: Connection, key: str) -> bool:
 
 
 def delete_row(connection: Connection, key: str) -> None:
-    """Remove the row of a doomed blob whose bytes are gone."""
+    """Delete the row of a doomed blob after its bytes were removed."""
     connection.execute(delete(blobs).where(blobs.c.key == key, blobs.c.state == BlobState.DOOMED.value))
 
 
 def existing_keys(connection: Connection, keys: Iterable[str]) -> set[str]:
-    """Those of the keys that have a row, in whatever state."""
+    """Return those of the keys that have a row, in any state."""
     return set(connection.execute(select(blobs.c.key).where(blobs.c.key.in_(list(keys)))).scalars())
 
 

@@ -1,1 +1,1 @@
-"""Pure types and state machines that every layer shares. No effects, no imports from above."""
+"""Pure types and state machines that every layer shares. No side effects, no imports from higher layers."""

@@ -9,11 +9,11 @@ from codesdk.domain.model import FrozenModel
 
 
 class ArtifactRef(FrozenModel):
-    """Names stored bytes. A hash over a value that refers to bytes is over this object, never over a path."""
+    """A reference to stored bytes. Hashes over a value that refers to bytes cover this object, never a path."""
 
     artifact_id: ArtifactId
-    """What `GET /v1/artifacts/{artifact_id}` takes."""
+    """The id for `GET /v1/artifacts/{artifact_id}`."""
     content_hash: str | None = None
     """`sha256:<hex>` of the bytes."""
     size: int | None = Field(default=None, ge=0)
-    """Bytes."""
+    """Size in bytes."""

@@ -7,36 +7,37 @@ from codesdk.domain.model import FrozenModel
 
 
 class Attestation(FrozenModel):
-    """What engine and kernel say of the running sandbox, read back after start; compared with what was asked."""
+    """What engine and kernel report of a running sandbox. Read back after the start and compared with the request."""
 
     network_interfaces: tuple[str, ...]
-    """Names; a container of ours has `lo` alone."""
+    """Interface names. A container has only `lo`."""
     tool_uid: int
-    """User and group that tools run as."""
+    """User and group id that tools run as."""
     uid_map: str = ""
-    """How user ids inside map to the machine's: `inside outside count` for each range; empty where it was not asked."""
+    """Mapping of user ids to the host's: `inside outside count` per range. Empty if it was not requested."""
     capabilities: tuple[str, ...]
-    """Those of the container's first process."""
+    """Capabilities of the container's first process."""
     no_new_privileges: bool
-    """Set: no program in it can gain rights."""
+    """True: no program in the sandbox can gain privileges."""
     seccomp: str
-    """The kernel's filter: `filter`, or `disabled`."""
+    """The kernel's syscall filter: `filter` or `disabled`."""
     read_only_root: bool
-    """Nothing but the workspace and `/tmp` can be written."""
+    """True: only the workspace and `/tmp` are writable."""
     memory_bytes: int
-    """The limit."""
+    """The memory limit."""
     pids_limit: int
-    """The limit of processes and threads."""
+    """The limit on processes and threads."""
     runtime: str
     """The container runtime: `runc`, `runsc` …"""
     image: str
     """Id of the image, `sha256:…`."""
     disk_cap: str = "none"
-    """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, `counted` (the runner counts, with an overshoot), or
-    `none` where nothing does."""
+    """What limits the workspace's bytes and inodes: `loop`, `tmpfs`, `counted` (the runner counts, with an overshoot)
+    or `none`.
+    """
     environment: str = ToolExecutionEnv.CODESDK_DOCKER.value
-    """Where tools run, as `execution_env`."""
+    """Where tools run, as in `execution_env`."""
     enforced: tuple[str, ...] = ()
-    """Sentences: what a weaker environment than a container does hold; empty for a container."""
+    """For environments weaker than a container: sentences about what they enforce."""
     not_enforced: tuple[str, ...] = ()
-    """Sentences: what it does not hold, and a person must know before work is trusted to it."""
+    """Sentences about what the environment does not enforce. Read them before you trust work to it."""

@@ -13,19 +13,21 @@ from codesdk.errors import InternalFault
 
 
 class CallState(StrEnum):
-    """Where an attempt stands."""
+    """The state of an attempt."""
 
     WAITING = "waiting_for_tool_decision"
     QUEUED = "queued"
     RUNNING = "running_tool"
     FEEDING = "feeding_tool_result"
-    """The end is decided and on its way to the runtime. A call over MCP skips it: its client takes the answer itself."""
+    """The outcome is decided and on its way to the runtime. MCP calls skip this state, because their client takes the
+    answer.
+    """
     COMPLETED = "completed"
     DENIED = "denied"
 
     @property
     def terminal(self) -> bool:
-        """Nothing can follow."""
+        """Whether the state is final."""
         return self in (CallState.COMPLETED, CallState.DENIED)
 
 
@@ -40,32 +42,32 @@ TRANSITIONS: dict[CallState, frozenset[CallState]] = {
 
 
 class IllegalTransition(InternalFault):
-    """A step that the state machine does not have; nothing was written."""
+    """The state machine has no such transition. Nothing was written."""
 
     code = "ILLEGAL_TRANSITION"
 
 
 def check_transition(before: CallState, after: CallState) -> None:
-    """Let a lawful step pass.
+    """Check that the transition is allowed.
 
     Raises:
-        IllegalTransition: names both states.
+        IllegalTransition: with both states.
     """
     if after not in TRANSITIONS[before]:
         raise IllegalTransition(f"A tool call cannot go from {before} to {after}.")
 
 
 class Attempt(FrozenModel):
-    """One attempt's way through the states. It remembers what `feeding_tool_result` alone does not: whether the tool ran."""
+    """The state of one attempt. Also remembers whether the tool ran, which `feeding_tool_result` alone doesn't tell."""
 
     state: CallState = CallState.WAITING
     ran: bool = False
 
     def transition(self, after: CallState) -> Attempt:
-        """The attempt one lawful step later.
+        """Return the attempt after the transition.
 
         Raises:
-            IllegalTransition: names both states; a result that is fed ends as completed, a denial as denied.
+            IllegalTransition: with both states. A result that is fed ends as completed, a denial as denied.
         """
         check_transition(self.state, after)
         if self.state is CallState.FEEDING and self.ran is not (after is CallState.COMPLETED):
@@ -76,41 +78,41 @@ class Attempt(FrozenModel):
 
 
 class DenialCode(StrEnum):
-    """Why a call did not run; each is a different message to the agent."""
+    """Why a call did not run. Each code gives the agent a different message."""
 
     POLICY = "DENIED_BY_POLICY"
-    """A rule, the default, or a policy that has changed before the run."""
+    """Denied by a rule, by the default, or by a policy that changed before the run."""
     REJECTED = "REJECTED_BY_APPROVER"
-    """A person said no."""
+    """A person rejected the approval."""
     EXPIRED = "APPROVAL_EXPIRED"
-    """Nobody answered in time."""
+    """Nobody answered the approval in time."""
     CANCELLED = "CANCELLED"
-    """By its client, or over HTTP."""
+    """Cancelled by its client or over HTTP."""
     VOIDED = "APPROVAL_VOIDED"
-    """What was approved is not what would run now, or the tool is gone."""
+    """What would run is no longer what was approved, or the tool is gone."""
     QUEUE_FULL = "QUEUE_FULL"
-    """As many of its tenant's calls wait as may; the message says when to try again."""
+    """The tenant's limit of waiting calls is reached. The message has the time to retry."""
     SESSION_CLOSED = "SESSION_CLOSED"
-    """The session ended first."""
+    """The session was closed before the call started."""
     SUSPENDED = "SUSPENDED"
-    """Its tenant was suspended, or its principal disabled, before it started."""
+    """The tenant was suspended, or the principal disabled, before the call started."""
     RATE_LIMITED = "RATE_LIMITED"
-    """A rule lets only so many such calls through in a time; the message says when to try again."""
+    """A rule's rate limit is reached. The message has the time to retry."""
     TOO_MANY_QUESTIONS = "TOO_MANY_QUESTIONS"
-    """It asks, and its session or tenant has asked too often in the last minute, or too much of it waits; nobody was asked."""
+    """It needs approval, but its session or tenant has reached its limit of approval requests."""
     NO_APPROVER = "NO_APPROVER"
-    """It asks, and there are not as many people as the rule wants a yes of."""
+    """It needs approval, but the tenant has fewer people who may approve than the rule requires."""
 
 
 class CallIdentity(FrozenModel):
-    """Contract 000, `ToolCallIdentity`: stands in every event of the call."""
+    """Identifies an attempt; part of every event of the call (contract 000, `ToolCallIdentity`)."""
 
     tool_call_id: ToolCallId
-    """Ours, stable over attempts."""
+    """Our id of the call, the same for all attempts."""
     runtime_tool_call_id: str | None = None
     """The runtime's or client's own id of the call."""
     attempt: int = Field(default=1, ge=1)
-    """Starts at 1; one more for each retry, replay or resume."""
+    """Starts at 1; increases with each retry, replay or resume."""
     input_hash: str
     """`sha256:<hex>` of the canonical input."""
 

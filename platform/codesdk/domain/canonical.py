@@ -14,7 +14,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class NotCanonical(Fault):
-    """NaN, an infinity, a lone surrogate, a key that is no string, an integer past 2**53, or nested too deeply."""
+    """A value has no canonical form: NaN, infinity, lone surrogate, non-string key, integer past 2**53, or too deep."""
 
     code = "NOT_CANONICAL_JSON"
     status = 400
@@ -22,21 +22,21 @@ class NotCanonical(Fault):
 
 
 MAX_INTEGER = 2**53 - 1
-"""Past this, readers that keep numbers as doubles would see another one (RFC 8785, appendix D): send it as text."""
+"""Readers that store numbers as doubles would misread larger integers (RFC 8785, appendix D). Send those as text."""
 MAX_DEPTH = 128
-"""Levels of lists and objects in one value; our schema validator gives up at 255, Python soon after."""
+"""Maximum nesting of lists and objects. Our schema validator fails at 255, Python soon after."""
 _PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one byte string that RFC 8785 gives for `value`.
+    """Return the canonical encoding of `value` (RFC 8785).
 
     Raises:
         NotCanonical: `value` is outside I-JSON, or nested deeper than MAX_DEPTH.
     """
     _check_depth(value)
     try:
-        # The standard library's encoder is twenty times as fast, and writes the same where `_is_plain`.
+        # The standard library's encoder is twenty times as fast, with the same result if `_is_plain`.
         return _PLAIN_ENCODER.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeError) as error:
         why = next(_find_defects(value, ""), str(error))
@@ -44,16 +44,16 @@ def canonical_json(value: Any) -> bytes:
 
 
 def content_hash(value: Any) -> str:
-    """`sha256:<hex>` of the canonical JSON of `value`. Bytes count by their `ArtifactRef`, never by a path.
+    """Return `sha256:<hex>` of the canonical JSON of `value`. Refer to bytes by `ArtifactRef`, never by a path.
 
     Raises:
-        NotCanonical: as `canonical_json`.
+        NotCanonical: as in `canonical_json`.
     """
     return bytes_hash(canonical_json(value))
 
 
 def bytes_hash(content: bytes) -> str:
-    """`sha256:<hex>` of raw bytes."""
+    """Return `sha256:<hex>` of raw bytes."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
@@ -73,7 +73,7 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """No fractions, which have a form of their own, and no keys that UTF-16 may sort otherwise; no subclass of anything."""
+    """Return whether it has no floats, which RFC 8785 formats differently, no non-ASCII keys, and no subclasses."""
     kind = type(value)
     if kind is dict:
         return all(
@@ -88,7 +88,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _find_defects(value: Any, place: str) -> Iterator[str]:
-    """What is wrong, and where (a JSON Pointer); only looked for once something is."""
+    """Yield what is wrong and where (a JSON Pointer). Called only after encoding failed."""
     at = repr(place) if place else "it"
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -8,19 +8,19 @@ from codesdk.domain.clock import Clock, SystemClock
 
 
 class CircuitBreaker:
-    """For work that may be left undone. Safe to use from any thread."""
+    """Guards optional work. Safe to use from any thread."""
 
     def __init__(self, seconds: float, clock: Clock | None = None) -> None:
-        """`seconds`: from a try that failed until the next is made, on the system's clock where no other is given."""
+        """Create the breaker. `seconds`: the pause after a failure; `clock`: the system clock by default."""
         self._seconds = seconds
         self._clock = clock or SystemClock()
         self._open_until = 0.0
 
     def attempt(self, work: Callable[[], object]) -> bool:
-        """Do it. False: a try failed just now, and this one was not made.
+        """Run `work`, unless it failed within the pause. Returns whether it ran.
 
         Raises:
-            Exception: what `work` raises; the pause begins.
+            Exception: what `work` raises; the pause starts.
         """
         if self._clock.monotonic() < self._open_until:
             return False

@@ -12,7 +12,7 @@ from codesdk.domain.model import FrozenModel
 
 
 class TranscriptRole(StrEnum):
-    """Who speaks in a message."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -21,77 +21,77 @@ class TranscriptRole(StrEnum):
 
 
 class TextBlock(FrozenModel):
-    """Prose."""
+    """Text."""
 
     type: Literal["text"] = "text"
-    """What kind of block it is."""
+    """The block's type."""
     text: str
-    """As it is to be read."""
+    """The text."""
 
 
 class CodeBlock(FrozenModel):
-    """Source text that a reader may want to highlight."""
+    """Source code, for syntax highlighting."""
 
     type: Literal["code"] = "code"
-    """What kind of block it is."""
+    """The block's type."""
     code: str
-    """The source."""
+    """The source code."""
     language: str | None = None
-    """Of the source: `python`, `diff` …"""
+    """Its language: `python`, `diff` …"""
 
 
 class ArtifactBlock(FrozenModel):
-    """A file, an image, a large body: stored as an artifact, named here."""
+    """A file, an image or other large content, stored as an artifact."""
 
     type: Literal["artifact_ref"] = "artifact_ref"
-    """What kind of block it is."""
+    """The block's type."""
     artifact_id: ArtifactId
-    """Where the bytes are."""
+    """The artifact's id."""
     name: str | None = None
-    """For people."""
+    """Name for display."""
     content_type: str | None = None
     """Media type."""
 
 
 class ToolUseBlock(FrozenModel):
-    """The assistant asks for a tool."""
+    """A tool call by the assistant."""
 
     type: Literal["tool_use"] = "tool_use"
-    """What kind of block it is."""
+    """The block's type."""
     tool_call_id: ToolCallId
-    """The same in its `tool_result`."""
+    """The same id as in its `tool_result`."""
     name: str
-    """Dotted name."""
+    """Dotted name of the tool."""
     input: Any = None
-    """The arguments; an artifact reference (`artifact_id`, `content_hash`, `size`) where they are large."""
+    """The arguments, or an artifact reference (`artifact_id`, `content_hash`, `size`) if they are large."""
 
 
 class ToolResultBlock(FrozenModel):
-    """What the tool answered, or why it did not run."""
+    """A tool's result, or why it did not run."""
 
     type: Literal["tool_result"] = "tool_result"
-    """What kind of block it is."""
+    """The block's type."""
     tool_call_id: ToolCallId
-    """Of its `tool_use`."""
+    """The id of its `tool_use`."""
     result: Any = None
-    """The result, missing where it is null; where it is large, an object with `artifact_ref` and `preview`."""
+    """The result; missing if it is null. If it is large, an object with `artifact_ref` and `preview`."""
     is_error: bool | None = None
-    """True where it failed or was denied."""
+    """True if the call failed or was denied."""
 
 
 AssistantBlock = Annotated[TextBlock | CodeBlock | ArtifactBlock, Field(discriminator="type")]
-"""What an assistant's finished output consists of."""
+"""A block of an assistant's finished output."""
 
 TranscriptBlock = Annotated[
     TextBlock | CodeBlock | ArtifactBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
 ]
-"""What any message consists of."""
+"""A block of any message."""
 
 
 class TranscriptMessage(FrozenModel):
-    """One turn of one speaker."""
+    """One message of a conversation."""
 
     role: TranscriptRole
-    """Who speaks."""
+    """The message's author."""
     content: tuple[TranscriptBlock, ...]
-    """What they say, in order."""
+    """The content, in order."""

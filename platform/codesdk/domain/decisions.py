@@ -13,7 +13,7 @@ from codesdk.domain.network.hostnames import HostPattern, drop_covered, intersec
 
 
 class Effect(StrEnum):
-    """What a rule says; the strictest of all matching rules wins (`allow` < `ask` < `deny`)."""
+    """A rule's verdict. The strictest of all matching rules wins (`allow` < `ask` < `deny`)."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -26,7 +26,7 @@ class Effect(StrEnum):
 
 
 class Classification(StrEnum):
-    """What kind of harm a tool can do, from its manifest."""
+    """The kind of harm that a tool can do, from its manifest."""
 
     READ_ONLY = "read-only"
     WRITE = "write"
@@ -35,11 +35,11 @@ class Classification(StrEnum):
 
 
 PREVIEWABLE = frozenset({Classification.WRITE, Classification.DANGEROUS})
-"""What a tool that can be tried in a copy of the workspace is: one without a network is no trial of the others."""
+"""Tools that a dry run can preview. Network tools can't be tried in a sandbox without a network."""
 
 
 class PermissionMode(StrEnum):
-    """How eager a session is to ask people (contract 001)."""
+    """Permission mode: when a session asks for approval (contract 001)."""
 
     ASK = "ask"
     AUTO = "auto"
@@ -55,109 +55,110 @@ class Speaker(StrEnum):
 
 
 GroupName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-"""Of a group of principals, in a tenant."""
+"""Name of a tenant's group of principals."""
 
 
 class Escalation(FrozenModel):
-    """Others who may answer too, once the first have had their time."""
+    """Further approvers, after a delay."""
 
     after_s: int = Field(ge=1, le=7 * 86400)
-    """Seconds from the question."""
+    """Delay in seconds, from the request."""
     to: GroupName
-    """The group whose members then may."""
+    """The group whose members may then vote, too."""
 
 
 class Demand(FrozenModel):
-    """One condition on the yes of people: so many of them, from there."""
+    """One approval requirement: how many approvers, from which group."""
 
     group: GroupName | None = None
-    """None: whoever may approve in the tenant."""
+    """The approvers' group. None: anyone in the tenant who may approve."""
     quorum: int = Field(default=1, ge=1, le=10)
-    """Different principals that must say yes; where it is more than one, they must be people."""
+    """Number of different principals that must approve. Above 1, all must be people."""
     escalation: Escalation | None = None
-    """Who else may answer after a time."""
+    """Further approvers, after a delay."""
 
 
 class ApprovalSpec(FrozenModel):
-    """What an `ask` needs before it becomes an allow. Several asks combine to one that satisfies each of them."""
+    """What an `ask` requires. Several asks combine to a specification that satisfies all of them."""
 
     timeout_s: int = Field(default=600, ge=1, le=7 * 86400)
     """Seconds until the approval expires."""
     demands: tuple[Demand, ...] = ()
-    """All must be met, and one person's yes counts in each that they may answer; none: one yes of anybody."""
+    """All must be met; a vote counts in each one that the voter fits. Empty: one approval by anyone permitted."""
     not_requester: bool = False
-    """The session's own principal may not answer, with whatever key, nor may a program."""
+    """The session's own principal may not vote, with any key, and neither may a program."""
     preview: bool = False
-    """The call is tried in a copy of the workspace first, and people are shown what it did there."""
+    """Try the call in a copy of the workspace first, and show approvers its effects."""
 
 
 class GrantKind(StrEnum):
-    """How long a yes may hold."""
+    """The scope of an approval."""
 
     ONCE = "once"
-    """For the one call that was shown."""
+    """Only the call that was shown."""
     SESSION = "session"
-    """For calls of the same kind, as long as the session is open."""
+    """Calls of the same kind, while the session is open."""
     UNTIL = "until"
-    """For calls of the same kind, also of the same principal's other sessions, until a moment."""
+    """Calls of the same kind, in any session of the same principal, until a given time."""
 
 
 class GrantOffer(FrozenModel):
-    """What an approver may give beyond the one call. Several asks combine to what each of them offers."""
+    """What an approver may grant beyond the one call. Several asks combine to what all of them offer."""
 
     offer: tuple[GrantKind, ...] = (GrantKind.ONCE,)
     max_ttl_s: int = Field(default=8 * 3600, ge=1, le=30 * 86400)
-    """Seconds that a grant may live at most."""
+    """Maximum lifetime of a grant, in seconds."""
     max_uses: int | None = Field(default=None, ge=1, le=100_000)
-    """Calls that it may let through at most; None for any number."""
+    """Maximum number of calls that a grant covers. None: unlimited."""
 
 
 class SandboxBounds(FrozenModel):
-    """Bounds on one call, by the names that the sandbox's profile has for them. None leaves what the profile says.
+    """Limits for one call, with the names of the profile's fields. None keeps the profile's value.
 
-    Only what holds for a single call in a sandbox that runs already: the rest of a profile is its container's.
+    Contains only limits that apply to one call in a running sandbox; the other fields of a profile apply to its
+    container.
     """
 
     memory_bytes: int | None = Field(default=None, ge=32 * 1024 * 1024)
-    """What each process of the call may take. All of them together have what the sandbox has."""
+    """Memory per process of the call. All processes together are limited by the sandbox."""
     pids: int | None = Field(default=None, ge=80)
-    """Processes and threads of the whole sandbox, its own 55 included, beyond which this call starts no more."""
+    """Processes and threads of the whole sandbox, including its own 55, above which this call can't start more."""
     open_files: int | None = Field(default=None, ge=64)
     file_bytes: int | None = Field(default=None, ge=1)
     keep_output_bytes: int | None = Field(default=None, ge=0)
     show_output_bytes: int | None = Field(default=None, ge=256)
     max_read_bytes: int | None = Field(default=None, ge=1024)
     egress: Annotated[tuple[HostPattern, ...], AfterValidator(drop_covered)] | None = None
-    """Hosts that are left of those of the profile; empty for none."""
+    """The subset of the profile's hosts that the call may reach. Empty: none."""
 
 
 class RateScope(StrEnum):
-    """Whose calls are counted together."""
+    """Whose calls a rate limit counts together."""
 
     SESSION = "session"
     PRINCIPAL = "principal"
-    """All sessions of it."""
+    """All sessions of the principal."""
     TENANT = "tenant"
 
 
 class Rate(FrozenModel):
-    """So many calls in any window of that length."""
+    """A rate limit: at most so many calls in any window of that length."""
 
     calls: int = Field(ge=1, le=10_000)
     per: int = Field(ge=1, le=7 * 86400)
-    """Seconds."""
+    """Length of the window in seconds."""
     by: RateScope = RateScope.SESSION
 
 
 class RuleRate(FrozenModel):
-    """The rate that one rule lets its calls through at."""
+    """The rate limit of one rule."""
 
     rule: str
     rate: Rate
 
 
 class RedactedKind(StrEnum):
-    """What can be taken out by its name; `codesdk.domain.redaction` has the patterns."""
+    """Kinds of values that can be redacted by name. `codesdk.domain.redaction` has the patterns."""
 
     EMAIL = "email"
     CREDIT_CARD = "credit-card"
@@ -166,19 +167,19 @@ class RedactedKind(StrEnum):
 
 
 REDACTED = "[redacted]"
-"""What stands where something was taken out."""
+"""Replaces redacted text."""
 UNREDACTED = {"in_full": True}
-"""Context of a dump that must keep what is looked for; any other dump may be shown, so it has the mark instead."""
+"""Serialization context that keeps the text to search for. All other dumps mask it, because they may be shown."""
 
 
 class Redaction(FrozenModel):
-    """One thing that nobody gets to see of a call's result. Exactly one of the fields is set."""
+    """One redaction of a call's result. Exactly one field is set."""
 
     kind: RedactedKind | None = None
     literal: str | None = Field(default=None, min_length=1, max_length=1000)
     """This text."""
     pattern: str | None = Field(default=None, min_length=1, max_length=1000)
-    """What this regular expression (RE2) matches."""
+    """Matches of this regular expression (RE2)."""
     pointer: str | None = Field(default=None, pattern=r"^(/([^~/]|~[01])*)+$", max_length=1000)
     """JSON pointer to a value in the structured result."""
 
@@ -195,19 +196,19 @@ class Redaction(FrozenModel):
 
 
 class Obligations(FrozenModel):
-    """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
+    """Restrictions on how a call runs. Several combine to the tightest."""
 
     timeout_s: float | None = Field(default=None, gt=0)
-    """Upper bound on the wall time of the run, seconds."""
+    """Maximum wall time of the run, in seconds."""
     sandbox: SandboxBounds = SandboxBounds()
     rate: Rate | None = None
-    """Of the one rule; it is kept when the call comes, so it is no part of what several rules combine to."""
+    """The rate limit of this rule. Checked when the call arrives, so it isn't combined."""
     redactions: tuple[Redaction, ...] = ()
-    """What is taken out of the result before anybody gets it; of several rules, all of them."""
+    """Redactions of the result. Several rules' redactions all apply."""
 
 
 def combine_obligations(all_of: Iterable[Obligations]) -> Obligations:
-    """One that keeps every one of them."""
+    """Return obligations that satisfy all of the given ones."""
     timeout_s: float | None = None
     bounds: dict[str, Any] = {}
     redactions: dict[Redaction, None] = {}
@@ -229,9 +230,9 @@ class RuleTrace(FrozenModel):
     effect: Effect
     matched: bool
     why: str = ""
-    """What did not match, or what went wrong; safe to show to the agent's user."""
+    """Why it did not match, or what went wrong. Safe to show to the agent's user."""
     error: bool = False
-    """The rule could not be evaluated: an allow then does not match, an ask or deny does."""
+    """The rule could not be evaluated: an allow then doesn't match, an ask or deny does."""
 
 
 class Decision(FrozenModel):
@@ -239,42 +240,42 @@ class Decision(FrozenModel):
 
     effect: Effect
     rules: tuple[str, ...]
-    """Ids of the matching rules of the winning effect; empty where the default decided."""
+    """Ids of the matching rules of the winning effect. Empty if the default decided."""
     rule_hashes: dict[str, str] = {}
-    """What each of `rules` says, as a hash: a change of one of them voids what was approved under it."""
+    """Hash of each of `rules`. A changed hash voids what was approved under the rule."""
     reason: str
     """One sentence for the agent and its user."""
     bundle_hash: str
     """`sha256:` of the bundle that decided."""
     approval: ApprovalSpec | None = None
-    """Set exactly where `effect` is ask."""
+    """Set if and only if `effect` is ask."""
     grant: GrantOffer | None = None
-    """What an approver may give beyond this call; None where they may not."""
+    """What an approver may grant beyond this call. None: nothing."""
     obligations: Obligations = Obligations()
     rates: tuple[RuleRate, ...] = ()
-    """Of the rules that let the call through; each is counted by itself."""
+    """Rate limits of the rules that allowed the call. Each is counted separately."""
     trace: tuple[RuleTrace, ...] = ()
     doubt: str | None = None
-    """The same calls before this one of which nobody knows whether they took effect, where it asks because of them."""
+    """The earlier lost calls with the same input, if it asks because of them."""
 
 
 class Evaluation(FrozenModel):
-    """One voice in the history of a call (contract 000, `ToolPolicyEvaluation`)."""
+    """One evaluation in the history of a call (contract 000, `ToolPolicyEvaluation`)."""
 
     source: Speaker
-    """Who speaks: policy (`codesdk`), a person (`user`), or the runtime itself."""
+    """Who evaluated it: policy (`codesdk`), a person (`user`) or the runtime."""
     result: Effect
-    """What they say."""
+    """The verdict."""
     rule: str | None = None
-    """The first rule that policy named; missing where the default decided."""
+    """The first rule that policy names; missing if the default decided."""
 
 
 class PolicySnapshot(FrozenModel):
-    """The voices that led to the terminal decision (contract 000, `ToolPolicySnapshot`)."""
+    """The evaluations that led to the final decision (contract 000, `ToolPolicySnapshot`)."""
 
     permission_mode: PermissionMode | None = None
-    """How eager the session was to ask people."""
+    """The session's permission mode."""
     decision: Literal["allow", "deny"]
-    """What came of them."""
+    """The final decision."""
     sources: tuple[Evaluation, ...]
-    """In the order in which they spoke."""
+    """The evaluations, in order."""

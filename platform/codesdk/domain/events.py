@@ -13,13 +13,13 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 SCHEMA_VERSION = 1
-"""Version of the payload shapes; a breaking change raises it and brings an upcaster."""
+"""Version of the payload's shape. A breaking change raises it and adds an upcaster."""
 CONTRACT_VERSION = "1.0"
-"""Version of the runtime adapter contract that a log was written for; stands in `session.created`."""
+"""Version of the runtime adapter contract of new logs; recorded in `session.created`."""
 
 
 class EventType(StrEnum):
-    """The contract's 19 types; ours stand only under `approval.`, `sandbox.`, `failover.` and `extension.`."""
+    """The contract's 19 types, and our own under `approval.`, `sandbox.`, `failover.` and `extension.`."""
 
     SESSION_CREATED = "session.created"
     TASK_STARTED = "task.started"
@@ -59,51 +59,51 @@ class EventType(StrEnum):
 
 
 OPTIONAL_TYPE_PATTERN = r"^(approval|sandbox|failover|extension)\.[a-z0-9_]+(\.[a-z0-9_]+)*$"
-"""Types that a client may ignore: ours, of this version or of a later one."""
+"""Pattern of the types that a client may ignore: our own, of this or a later version."""
 OptionalType = Annotated[str, Field(pattern=OPTIONAL_TYPE_PATTERN, max_length=48)]
 AnyType = Annotated[EventType | OptionalType, Field(union_mode="left_to_right")]
-"""A type that this version knows, or one under our prefixes that it passes on as it is."""
+"""A type that this version knows, or one under our prefixes that it passes on unchanged."""
 
 
 class EventUnreadable(Fault):
-    """A stored or imported event is not what the schema of its version says."""
+    """A stored or imported event doesn't match the schema of its version."""
 
     code = "EVENT_UNREADABLE"
     exit_code = ExitCode.DATA
 
     def advice(self) -> str:
-        """What to do."""
+        """Return what to do."""
         return self.advice_text or "Nothing was changed. Compare the log with a backup; other sessions are readable."
 
 
 class Trace(FrozenModel):
-    """Whose event this is."""
+    """Session, task and caller of an event."""
 
     session_id: SessionId
-    """Whose log it is in."""
+    """The session whose log has the event."""
     task_id: TaskId | None = None
-    """Of every event of a task."""
+    """Set in every event of a task."""
     request_id: str | None = None
-    """The request that caused it."""
+    """The request that caused the event."""
     client_id: str | None = None
-    """The program that asked."""
+    """The client program."""
     user_id: str | None = None
     """The session's principal."""
 
 
 class RuntimeInfo(FrozenModel):
-    """Which runtime the event came from or belongs to."""
+    """The runtime that an event came from or belongs to."""
 
     name: str
-    """What the session was opened with: a runtime's name, or `mcp-client` for a client that CodeSDK does not start."""
+    """The session's runtime, or `mcp-client` for a client that CodeSDK doesn't start."""
     model: str | None = None
-    """Where one is known."""
+    """The model, if known."""
     runtime_session_id: str | None = None
-    """The runtime's own id of the session; an optimisation, never the truth."""
+    """The runtime's own session id. A hint only; the log is authoritative."""
     raw: Any = None
-    """The runtime's own frame, bounded and redacted; of frames that are understood too."""
+    """The runtime's own frame, bounded and redacted. Also kept for frames that are understood."""
     raw_ref: ArtifactRef | None = None
-    """The same as an artifact, where it is large."""
+    """The frame as an artifact, if it is large."""
 
 
 class Event(FrozenModel):
@@ -112,14 +112,14 @@ class Event(FrozenModel):
     schema_version: int = SCHEMA_VERSION
     """Version of the payload's shape."""
     seq: int = Field(ge=1)
-    """Dense and monotonic within the session, given in the transaction that stores the event."""
+    """Dense and increasing within the session; assigned by the transaction that stores the event."""
     time: str
-    """RFC 3339, UTC, milliseconds; not strictly monotonic."""
+    """RFC 3339, UTC, milliseconds. Not strictly monotonic."""
     type: AnyType
-    """What happened: one of this page, or a later one under our prefixes."""
+    """A type on this page, or a later one under our prefixes."""
     trace: Trace
-    """Whose it is."""
+    """Session, task and caller."""
     runtime: RuntimeInfo
-    """Which runtime it belongs to."""
+    """The runtime that the event belongs to."""
     payload: dict[str, Any]
-    """What the type carries."""
+    """The type's payload."""

@@ -10,29 +10,29 @@ from codesdk.domain.model import FrozenModel
 
 
 class ToolExecutedBy(StrEnum):
-    """Who actually ran it."""
+    """Who ran a tool."""
 
     CODESDK = "codesdk"
     RUNTIME = "runtime"
 
 
 class ToolExecutionEnv(StrEnum):
-    """Where it ran."""
+    """Where a tool ran."""
 
     CODESDK_DOCKER = "codesdk_docker"
-    """In a container of an engine."""
+    """In a container."""
     CODESDK_HOST = "codesdk_host"
-    """As processes of the machine itself (the local driver)."""
+    """As processes of the host (the local driver)."""
     RUNTIME_INTERNAL = "runtime_internal"
     UNKNOWN = "unknown"
 
 
 class SandboxSummary(FrozenModel):
-    """What may be told of a sandbox without harm (contract 000, `ToolSandboxSummary`)."""
+    """Facts about a sandbox that are safe to publish (contract 000, `ToolSandboxSummary`)."""
 
     network: bool | None = None
-    """Whether the tool reached a network of its own; egress through the proxy is told by `sandbox.egress`."""
+    """Whether the tool had its own network access. Egress through the proxy is reported by `sandbox.egress`."""
     timeout_ms: int | None = Field(default=None, ge=0)
-    """Wall time granted, milliseconds."""
+    """Maximum wall time in milliseconds."""
     mounts: tuple[str, ...] | None = None
-    """The writable part of the outside that the tool sees."""
+    """Writable mounts that the tool sees."""

@@ -1,4 +1,4 @@
-"""Identifiers: a readable prefix, then 26 characters that sort by the time they were made (ULID alphabet)."""
+"""Identifiers: a readable prefix, then 26 characters that sort by creation time (ULID)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OneTimeLinkId = NewType("OneTimeLinkId", str)
 EndpointId = NewType("EndpointId", str)
 DeliveryId = NewType("DeliveryId", str)
 
-# Crockford's base 32: no I, L, O, U, so an id read aloud or retyped stays the same id.
+# Crockford's base 32: no I, L, O, U, so that ids survive being read aloud and retyped.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
 class IdKind(StrEnum):
-    """What an id names; the enum's value is its prefix."""
+    """What an id identifies. The value is its prefix."""
 
     TENANT = "ten"
     PRINCIPAL = "prn"
@@ -50,10 +50,10 @@ class IdKind(StrEnum):
 
 
 class Ids(Protocol):
-    """Makes identifiers."""
+    """Generates identifiers."""
 
     def new(self, kind: IdKind) -> str:
-        """A fresh id of that kind, never given before."""
+        """Return a new, unique id of that kind."""
         ...
 
 
@@ -64,26 +64,26 @@ class RandomIds:
         self._clock = clock
 
     def new(self, kind: IdKind) -> str:
-        """A fresh id of that kind."""
+        """Return a new id of that kind."""
         millis = int(self._clock.now().timestamp() * 1000)
         number = (millis << 80) | int.from_bytes(os.urandom(10), "big")
         return f"{kind}_{_encode(number)}"
 
 
 class CountingIds:
-    """`ses_…01`, `ses_…02`: the fake of the `Ids` port, the same in every run."""
+    """Generates `ses_…01`, `ses_…02`: the fake of the `Ids` port, the same in every run."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def new(self, kind: IdKind) -> str:
-        """The next id."""
+        """Return the next id."""
         self._count += 1
         return f"{kind}_{_encode(self._count)}"
 
 
 def is_id(text: str, kind: IdKind) -> bool:
-    """Whether `text` has the exact form of an id of that kind; says nothing about its existence."""
+    """Return whether `text` has the format of an id of that kind. Doesn't check that the id exists."""
     prefix, _, body = text.partition("_")
     return prefix == kind and _ULID.fullmatch(body) is not None
 

@@ -33,13 +33,13 @@ class Invariant(StrEnum):
 
 
 class Violation(FrozenModel):
-    """The first event that breaks a rule."""
+    """The first event that violates an invariant."""
 
     rule: Invariant
     seq: int
-    """Of that event."""
+    """The event's `seq`."""
     message: str
-    """What is wrong with it, in a sentence."""
+    """A sentence about what is wrong."""
 
 
 class _InvariantViolated(Exception):
@@ -49,16 +49,16 @@ class _InvariantViolated(Exception):
 
 
 def first_violation(events: Iterable[Event]) -> Violation | None:
-    """The first violation in a log that is read from its beginning; None where everything holds so far.
+    """Return the first violation in a log that is read from its beginning, or None.
 
-    What has not ended yet breaks nothing: a log grows.
+    Unfinished tasks and calls are no violation, because a log grows.
     """
     ledger = InvariantChecker()
     return next((found for event in events if (found := ledger.add(event)) is not None), None)
 
 
 class InvariantChecker:
-    """What a log has said so far."""
+    """Checks the events of one log."""
 
     def __init__(self) -> None:
         self._seq = 0
@@ -68,7 +68,7 @@ class InvariantChecker:
         self._calls: dict[str, dict[int, _AttemptTrace]] = {}
 
     def add(self, event: Event) -> Violation | None:
-        """Take the next event in. After a violation the ledger says nothing reliable."""
+        """Check the next event. After a violation, further results are meaningless."""
         try:
             self._check_session(event)
             self._check_task(event)
@@ -155,7 +155,7 @@ _TRANSITIONS: dict[str, tuple[_Stage, _Stage, Invariant]] = {
     EventType.OUTPUT_COMPLETED: (_Stage.RUNNING, _Stage.RUNNING, Invariant.OUTPUT_WHILE_RUNNING),
     EventType.CALL_COMPLETED: (_Stage.RUNNING, _Stage.COMPLETED, Invariant.COMPLETED_ONCE),
 }
-"""By the event: where the attempt must be, where it then is, and the rule that says so."""
+"""Per event type: the stage before, the stage after, and the invariant that requires it."""
 _TERMINAL = {_Stage.DENIED: Invariant.NOTHING_AFTER_DENIAL, _Stage.COMPLETED: Invariant.COMPLETED_ONCE}
 
 

@@ -25,15 +25,15 @@ class Resource(StrEnum):
     API_KEYS = "api_keys"
     """API keys that are neither revoked nor expired."""
     SANDBOX_MEMORY_BYTES = "sandbox_memory_bytes"
-    """Memory and swap that the profiles of the sandboxes allow, from the session's opening until they are removed."""
+    """Memory and swap of the sandboxes' profiles, from opening the session until the sandbox is removed."""
     SANDBOX_MILLICPUS = "sandbox_millicpus"
-    """Likewise, thousandths of a CPU."""
+    """Likewise, in thousandths of a CPU."""
     WORKSPACE_BYTES = "workspace_bytes"
-    """What the workspaces of the sandboxes may grow to, likewise; one that its profile caps at nothing counts nothing."""
+    """Maximum size of the sandboxes' workspaces, likewise. A workspace without a limit counts as 0."""
     EGRESS_BYTES_A_DAY = "egress_bytes_a_day"
-    """Bytes that left its sandboxes through the proxy, or came in, since midnight (UTC, the database's clock).
+    """Bytes that its sandboxes sent or received through the proxy since midnight (UTC, the database's clock).
 
-    With them what open connections have taken ahead and not moved yet.
+    Includes what open connections have reserved and not used yet.
     """
 
 
@@ -79,19 +79,19 @@ class EgressReservation(NamedTuple):
 class Quotas(Protocol[UnitT_contra]):
     """Enforces a tenant's limits; implemented by `codesdk.tenancy.quotas`.
 
-    What the units of work of one database make together never exceeds a limit, in however many processes they run.
+    All units of work on one database together never exceed a limit, in any number of processes.
     """
 
     def reserve(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
         """Reserve `amount` for what `unit` creates, or refuse. If the unit fails, the reservation is rolled back.
 
         Raises:
-            QuotaExceeded: says which, how much is used, and what to do.
+            QuotaExceeded: with the resource, the usage and advice.
         """
         ...
 
     def release(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Release what `unit` removes. Only artifact bytes need it; all else is counted from the rows' states."""
+        """Release what `unit` removes. Only artifact bytes need it; other resources are counted from rows."""
         ...
 
     def lock_tenant(self, unit: UnitT_contra, tenant: TenantId) -> None:
@@ -99,10 +99,10 @@ class Quotas(Protocol[UnitT_contra]):
         ...
 
     def reserve_egress(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
-        """Reserve up to `asked` egress bytes in advance: fewer if little of the day's limit is left, never below `least`.
+        """Reserve up to `asked` egress bytes: fewer if little of the day's limit is left, never below `least`.
 
         Raises:
-            QuotaExceeded: there are not so many left.
+            QuotaExceeded: fewer than `least` are left.
         """
         ...
 
@@ -121,11 +121,11 @@ class UnlimitedQuotas:
         """Reserve nothing; never refuse."""
 
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def reserve_egress(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:  # noqa: ARG002 - the port's
-        """Grant all of it."""
+        """Grant the full amount."""
         return EgressReservation(max(asked, least), day=0)
 
     def give_back(self, unit: object, tenant: TenantId, taken: EgressReservation) -> None:
-        """Nothing is kept."""
+        """Do nothing."""

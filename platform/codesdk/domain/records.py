@@ -17,20 +17,20 @@ from codesdk.domain.structured_errors import StructuredError
 from codesdk.domain.tasks import TaskState
 
 DEFAULT_PARALLEL_CALLS = 16
-"""What a session has unless it is opened with another number: more than any known agent asks for at once."""
+"""Default limit of calls that run at once: more than any known agent starts at once."""
 
 
 class SessionPriority(StrEnum):
-    """Whose calls go first where those of one tenant wait together."""
+    """Order of one tenant's queued calls."""
 
     INTERACTIVE = "interactive"
-    """Somebody waits for the answer."""
+    """Someone waits for the answer."""
     BATCH = "batch"
-    """Nobody does."""
+    """Nobody waits for the answer."""
 
 
 class Session(FrozenModel):
-    """One agent's work: a workspace, a log, a token."""
+    """A session's record."""
 
     id: SessionId
     tenant_id: TenantId
@@ -43,30 +43,30 @@ class Session(FrozenModel):
     image: str
     priority: SessionPriority = SessionPriority.INTERACTIVE
     parallel_calls: int = DEFAULT_PARALLEL_CALLS
-    """Calls of this session that run at once, at most."""
+    """Maximum number of calls that run at once."""
     watch: bool = False
-    """Changes of files in its workspace become events."""
+    """Whether file changes in the workspace become events."""
     last_seq: int
-    """The log's newest number."""
+    """The log's newest `seq`."""
     created_at: float
     """Seconds since the epoch."""
     closed_at: float | None = None
     closed_reason: str | None = None
-    """`asked for`, `idle`, `lifetime`, `host lost`; missing where an earlier version closed it."""
+    """`asked for`, `idle`, `lifetime`, `host lost`; missing if an earlier version closed it."""
     snapshots: bool = False
-    """Its workspace is kept as an artifact as it goes, so that another session can be opened from it."""
+    """Whether snapshots of its workspace are taken, from which other sessions can start."""
     snapshot_artifact: ArtifactId | None = None
-    """The last that was taken."""
+    """The last snapshot."""
     snapshot_at: float | None = None
-    """Seconds since the epoch: what was written by then is in it."""
+    """Seconds since the epoch. The snapshot contains everything written before."""
     opened_from: SessionId | None = None
-    """The session whose last snapshot its workspace started from."""
+    """The session whose last snapshot the workspace started from."""
     policy_hash: str | None = None
-    """Of the rules that it was opened with, on top of the tenant's and the installation's."""
+    """Hash of the session's own rules, which apply in addition to the shared and tenant layers."""
 
 
 class Task(FrozenModel):
-    """One piece of work that a runtime was started for, as its events tell it."""
+    """A task's record, folded from its events."""
 
     id: TaskId
     session_id: SessionId
@@ -76,16 +76,16 @@ class Task(FrozenModel):
     permission_mode: PermissionMode | None = None
     interaction_mode: InteractionMode | None = None
     started_at: str
-    """As in the event: RFC 3339, UTC."""
+    """RFC 3339, UTC, as in the event."""
     ended_at: str | None = None
     error: StructuredError | None = None
-    """Set exactly where it failed."""
+    """Set if and only if the task failed."""
     reason: str | None = None
-    """Why it was stopped, or the runtime's own word for why it ended."""
+    """Why it was stopped, or the runtime's stop reason."""
 
 
 class ToolCallRecord(CallIdentity):
-    """One attempt of a tool call, as its events tell it."""
+    """The record of one attempt of a tool call, folded from its events."""
 
     session_id: SessionId
     task_id: TaskId | None = None
@@ -93,31 +93,31 @@ class ToolCallRecord(CallIdentity):
     """Dotted name."""
     input: dict[str, Any] | None = None
     input_ref: ArtifactRef | None = None
-    """In place of `input` where that is large."""
+    """The input as an artifact, if it is large."""
     state: CallState
     sources: tuple[Evaluation, ...] = ()
-    """Every voice so far, in order."""
+    """All evaluations so far, in order."""
     approval_id: str | None = None
     is_error: bool | None = None
     code: str | None = None
-    """Of its denial, or of its failure."""
+    """The code of its denial or failure."""
     reason: str | None = None
-    """Of its denial."""
+    """The reason of its denial."""
     result: Any = None
-    """The result, or its preview where `result_ref` has the whole."""
+    """The result, or its preview if `result_ref` has the whole."""
     result_ref: ArtifactRef | None = None
     requested_at: str
-    """As in the events: RFC 3339, UTC."""
+    """RFC 3339, UTC, as in the events."""
     started_at: str | None = None
     ended_at: str | None = None
     duration_ms: float | None = None
-    """Milliseconds of the run itself."""
+    """Duration of the run in milliseconds."""
     differs: tuple[str, ...] | None = None
-    """In what it was not as the preview that was approved, where it was not."""
+    """How it differed from the approved preview, if it did."""
 
 
 class Artifact(FrozenModel):
-    """One stored file. The bytes are found by `content_hash`, never by a path from outside."""
+    """An artifact's record. Its bytes are found by `content_hash`, never by a path from outside."""
 
     id: ArtifactId
     tenant_id: TenantId
@@ -125,9 +125,9 @@ class Artifact(FrozenModel):
     content_hash: str
     """`sha256:<hex>`."""
     size: int = Field(ge=0)
-    """Bytes."""
+    """Size in bytes."""
     content_type: str
     name: str
-    """For people."""
+    """Name for display."""
     created_at: float = 0.0
     """Seconds since the epoch."""

@@ -14,23 +14,23 @@ from codesdk.domain.decisions import REDACTED, RedactedKind, Redaction
 from codesdk.domain.tool_results import ToolResult
 
 CUT_MARGIN_BYTES = 4096
-"""Bytes that are held back where something was cut: a literal (1,000 characters of at most 4 bytes) that the cut split
-would begin in them."""
+"""Bytes withheld at a cut: a literal (1,000 characters of up to 4 bytes) that the cut splits would begin there."""
 MAX_MATCHES = 10_000
-"""Of one pattern in one text. All after these is taken out as one: a tool that prints what matches would else fill the
-memory of its worker, and its output would grow by the marks."""
+"""Maximum matches of one pattern in one text; the rest is redacted as a whole. Otherwise a tool that prints many
+matches could exhaust the worker's memory, and the replacements would inflate its output.
+"""
 _KIND_PATTERNS = {
     RedactedKind.EMAIL: r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
-    # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard, Discover with 16 digits, American Express with 15.
+    # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard and Discover with 16 digits, American Express with 15.
     RedactedKind.CREDIT_CARD: (
         r"\b(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6011|65\d{2})(?:[ -]?\d{4}){3}|3[47]\d{2}[ -]?\d{6}[ -]?\d{5})\b"
     ),
-    # The id by its prefix, the secret by the name that it is written behind; it has no shape of its own.
+    # The key id by its prefix; the secret has no pattern of its own, so by the name before it.
     RedactedKind.AWS_KEY: (
         r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
         r"|(?i:(?:aws_?)?(?:secret_?access_?key|session_?token))[\\\"']*\s*[:=]\s*[\\\"']*[A-Za-z0-9/+=]{16,}"
     ),
-    # RFC 7468 and OpenPGP; one without an end reaches to the end of the text.
+    # RFC 7468 and OpenPGP. Without an end marker, the match extends to the end of the text.
     RedactedKind.PRIVATE_KEY: (
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
         r".*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)"
@@ -39,21 +39,21 @@ _KIND_PATTERNS = {
 
 
 class InvalidPattern(ValueError):
-    """RE2 cannot use the pattern; says why."""
+    """RE2 rejects the pattern."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Let a usable pattern pass.
+    """Check that the pattern is usable.
 
     Raises:
-        PatternRefused: it does not parse, or matches the empty text.
+        InvalidPattern: it doesn't parse, or matches the empty text.
     """
     if _compiled(pattern).search(b"") is not None:
         raise InvalidPattern("it matches the empty text")
 
 
 class Redactor:
-    """Cleans the parts of one call's result, and counts what it takes out."""
+    """Redacts the parts of one call's result, and counts the redactions."""
 
     def __init__(self, redactions: Iterable[Redaction]) -> None:
         every = tuple(redactions)
@@ -63,13 +63,13 @@ class Redactor:
 
     @property
     def withholds_output(self) -> bool:
-        """A value is pointed at: whatever might hold it in another form (output, attachments) is kept nowhere."""
+        """Whether a JSON pointer is redacted. If so, no output or attachment is kept: it could repeat the value."""
         return bool(self._pointers)
 
     def clean(self, data: bytes, *, is_cut: bool = False) -> bytes:
-        """The bytes with a mark, and as many line ends as it had, for each match; overlapping matches are one.
+        """Return the bytes with each match replaced by the marker and its line ends. Overlapping matches count as one.
 
-        `is_cut`: what follows is missing, so a match may be cut in half; the last `CUT_MARGIN_BYTES` are taken out too.
+        `is_cut`: the end is missing, so a match may be split; the last `CUT_MARGIN_BYTES` are redacted, too.
         """
         spans = [span for pattern in self._patterns for span in _spans(pattern, data)]
         if is_cut and self._patterns:
@@ -83,13 +83,13 @@ class Redactor:
         return b"".join((*pieces, data[place:]))
 
     def clean_text(self, text: str, *, is_cut: bool = False) -> str:
-        """The same of a text."""
+        """Like `clean`, for text."""
         return self.clean(text.encode("utf-8", "replace"), is_cut=is_cut).decode("utf-8", "replace")
 
     def clean_result(self, result: ToolResult) -> ToolResult:
-        """The whole result; its text says how much was taken out, and shows no value that a pointer hides."""
+        """Redact the whole result. Its text reports the number of redactions and hides what pointers redact."""
         structured = result.structured
-        for steps in self._pointers:  # first: a pattern may give a key another name
+        for steps in self._pointers:  # before the patterns, which may rename keys
             structured, found = _replace_at(structured, steps)
             self.count += found
         structured = self._redact_value(structured)
@@ -113,14 +113,14 @@ class Redactor:
         if isinstance(value, list):
             return [self._redact_value(item) for item in value]
         if isinstance(value, int | float) and not isinstance(value, bool) and self._patterns:
-            # As JSON writes it, so a card's number without quotes is one too; what is left of it is a text.
+            # As JSON writes it, so that an unquoted card number matches. A redacted number becomes text.
             written = json.dumps(value)
             cleaned = self.clean_text(written)
             return value if cleaned == written else cleaned
         return value
 
     def _redact_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        """An object with its keys cleaned too; keys that became the same are numbered, so that no value is lost."""
+        """Redact an object, including its keys. Keys that become equal are numbered, so that no value is lost."""
         cleaned: dict[str, Any] = {}
         often: Counter[str] = Counter()
         for key, item in value.items():
@@ -172,7 +172,7 @@ def _pointer_tokens(pointer: str) -> tuple[str, ...]:
 
 
 def _replace_at(value: Any, steps: tuple[str, ...]) -> tuple[Any, bool]:
-    """The value with the mark at the end of these steps, and whether there was something."""
+    """Return the value with the marker at the pointer, and whether the pointer existed."""
     if not steps:
         return REDACTED, True
     first, rest = steps[0], steps[1:]

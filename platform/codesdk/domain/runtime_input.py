@@ -13,12 +13,12 @@ from codesdk.domain.model import FrozenModel
 
 
 class ToolManifestEntry(FrozenModel):
-    """One tool that is exposed to the runtime."""
+    """A tool that is offered to the runtime."""
 
     name: str
     """Dotted name."""
     description: str | None = None
-    """What the model is told."""
+    """The description for the model."""
     input_schema: Any = None
     """JSON Schema, or the runtime's equivalent."""
     schema_hash: str | None = None
@@ -26,57 +26,57 @@ class ToolManifestEntry(FrozenModel):
 
 
 class ToolManifest(FrozenModel):
-    """All of them."""
+    """The tools that are offered to the runtime."""
 
     tools: tuple[ToolManifestEntry, ...]
-    """In the order in which they are shown."""
+    """The tools, in the order in which they are shown."""
 
     def hashes(self) -> ToolManifest:
-        """Names and schema hashes alone: what events and hashes carry."""
+        """Return only names and schema hashes, for events and hashes."""
         return ToolManifest(
             tools=tuple(ToolManifestEntry(name=tool.name, schema_hash=tool.schema_hash) for tool in self.tools)
         )
 
 
 class ContextStrategy(StrEnum):
-    """What was done to make the context fit."""
+    """How the context was made to fit."""
 
     NONE = "none"
-    """Everything is in it."""
+    """Nothing was left out."""
     REPLACE_LARGE_RESULTS = "replace_large_results"
-    """Large tool results are references with a short preview."""
+    """Large tool results were replaced by references with a short preview."""
     DROP_OLDEST = "drop_oldest"
-    """The oldest turns are left out too."""
+    """The oldest turns were also left out."""
 
 
 class ContextWindow(FrozenModel):
     """What the runtime's input leaves out (plan, context window management)."""
 
     strategy: ContextStrategy = ContextStrategy.NONE
-    """What was done to make it fit."""
+    """How the context was made to fit."""
     truncated: bool = False
-    """Anything is left out or replaced."""
+    """Whether anything was left out or replaced."""
     omitted_ids: tuple[str, ...] = ()
-    """Tasks and tool calls that are not in it."""
+    """Tasks and tool calls that were left out."""
     replaced_ids: tuple[str, ...] = ()
-    """Tool calls whose result is a reference."""
+    """Tool calls whose result was replaced by a reference."""
     limit_tokens: int | None = Field(default=None, ge=0)
-    """What the model takes, where that is known."""
+    """The model's context window, if known."""
     estimated_tokens: int | None = Field(default=None, ge=0)
-    """What the input was taken to be."""
+    """Estimated size of the input."""
 
 
 class RuntimeInput(FrozenModel):
-    """Exactly what the runtime saw; stored as an artifact that `model.input` names."""
+    """Exactly what the runtime received; stored as the artifact that `model.input` names."""
 
     messages: tuple[TranscriptMessage, ...]
     tool_manifest: ToolManifest
     runtime_config: dict[str, Any]
-    """The model and every explicit option."""
+    """The model and all explicit options."""
     context_window: ContextWindow = ContextWindow()
 
     def input_hash(self) -> str:
-        """`sha256:<hex>` over messages, schema hashes, configuration and omissions; descriptions do not count.
+        """Return `sha256:<hex>` over messages, schema hashes, configuration and omissions, without tool descriptions.
 
         Raises:
             NotCanonical: something in it is not JSON.
@@ -86,7 +86,7 @@ class RuntimeInput(FrozenModel):
 
 
 class ImplicitSource(FrozenModel):
-    """One thing that a runtime puts into the context on its own."""
+    """A source that a runtime adds to the context on its own."""
 
     name: str
     """`CLAUDE.md`, `AGENTS.md`, a settings file, a built-in prompt …"""
@@ -97,11 +97,11 @@ class ImplicitSource(FrozenModel):
 
 
 class ImplicitSources(FrozenModel):
-    """The artifact behind `implicit_sources_ref`: what came in unasked, or that nothing could."""
+    """The artifact behind `implicit_sources_ref`: what the runtime added on its own, or that it can't."""
 
     disabled: bool
     reason: str | None = None
-    """Why and how they are switched off, or why they are not."""
+    """Why and how they are disabled, or why not."""
     sources: tuple[ImplicitSource, ...] = ()
 
 

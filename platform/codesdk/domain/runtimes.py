@@ -15,7 +15,7 @@ from codesdk.domain.runtime_input import ToolManifest
 
 
 class RuntimeName(StrEnum):
-    """The contract's four. Other runtimes have names of their own, so events carry any word; see `RuntimeInfo.name`."""
+    """The contract's four runtimes. Events may have other names; see `RuntimeInfo.name`."""
 
     CLAUDE_AGENT_SDK = "claude-agent-sdk"
     CODEX_SDK = "codex-sdk"
@@ -33,7 +33,7 @@ class AuthModel(StrEnum):
 
 
 class ToolExecutionModel(StrEnum):
-    """Whose tools run."""
+    """Whether CodeSDK's tools run, or the runtime's own."""
 
     EXTERNAL_MCP = "external_mcp"
     RUNTIME_INTERNAL = "runtime_internal"
@@ -41,7 +41,7 @@ class ToolExecutionModel(StrEnum):
 
 
 class PermissionModel(StrEnum):
-    """Who decides about tools."""
+    """Who decides about tool calls."""
 
     CODESDK = "codesdk"
     RUNTIME = "runtime"
@@ -59,10 +59,10 @@ class RuntimeStateModel(StrEnum):
 
 
 class ResumeModel(StrEnum):
-    """How a conversation can go on."""
+    """How a conversation can be resumed."""
 
     NATIVE = "native"
-    """The runtime has a durable session of its own."""
+    """The runtime has its own durable session."""
     RECONSTRUCT = "reconstruct"
     """CodeSDK rebuilds the context from its transcript."""
     NONE = "none"
@@ -77,7 +77,7 @@ class ToolReplaySafety(StrEnum):
 
 
 class McpSupport(StrEnum):
-    """Which sides of MCP the runtime speaks."""
+    """Which sides of MCP the runtime supports."""
 
     NONE = "none"
     CLIENT_ONLY = "client_only"
@@ -86,7 +86,7 @@ class McpSupport(StrEnum):
 
 
 class McpTransport(StrEnum):
-    """How it speaks MCP."""
+    """The transport that it uses for MCP."""
 
     STDIO = "stdio"
     SSE = "sse"
@@ -94,7 +94,7 @@ class McpTransport(StrEnum):
 
 
 class CancellationModel(StrEnum):
-    """What a stop is worth."""
+    """How reliable a cancellation is."""
 
     BEST_EFFORT = "best_effort"
     GUARANTEED = "guaranteed"
@@ -117,7 +117,7 @@ class InteractionMode(StrEnum):
 
 
 class RuntimeCapabilities(FrozenModel):
-    """What a client may count on. A declaration that contradicts itself is refused."""
+    """What clients can rely on. Contradictory declarations are rejected."""
 
     supports_streaming: bool
     supports_tool_calls: bool
@@ -129,7 +129,7 @@ class RuntimeCapabilities(FrozenModel):
     supports_usage_reporting: bool
     supports_non_interactive: bool
     max_outstanding_tool_calls: int | None = Field(default=None, ge=1)
-    """Tool calls of one task that may be open at once; missing where there is no known limit."""
+    """Tool calls of one task that may be open at once; missing if there is no known limit."""
     auth_model: AuthModel
     tool_execution_model: ToolExecutionModel
     permission_model: PermissionModel
@@ -162,18 +162,18 @@ class AuthStatus(FrozenModel):
     auth_model: AuthModel
     account_label: str | None = None
     details: dict[str, Any] | None = None
-    """Safe facts only."""
+    """Never contains secrets."""
 
 
 class LoginHelp(FrozenModel):
-    """How a person logs a runtime in, where that needs a person."""
+    """How a person logs the runtime in, if that needs a person."""
 
     ok: bool
     instructions: str | None = None
 
 
 class RuntimeIsolation(FrozenModel):
-    """How one run of a runtime is set apart."""
+    """How a run of a runtime is isolated."""
 
     mode: RuntimeIsolationMode
     home_dir: str | None = None
@@ -187,42 +187,42 @@ class RuntimeEnv(FrozenModel):
 
     cwd: str
     env: dict[str, str] = Field(repr=False)
-    """May hold secrets: never logged, never stored in an event."""
+    """May contain secrets: never logged, never stored in an event."""
     credential_namespace: str
-    """Whose state this is; for several tenants it holds the principal's id."""
+    """Whose state this is. With several tenants, it contains the principal's id."""
     isolation: RuntimeIsolation | None = None
 
 
 class CreateSessionInput(FrozenModel):
-    """What a runtime is told when a session of its own is made."""
+    """Options for creating the runtime's own session."""
 
     title: str | None = None
     model: str | None = None
     permission_mode: PermissionMode | None = None
     runtime_config: dict[str, Any] | None = None
-    """Options of that runtime alone; passed on as they are, never interpreted in silence."""
+    """Options of that runtime, passed on unchanged."""
 
 
 class RuntimeSessionHandle(FrozenModel):
-    """Our session, and the runtime's own where it has one (an optimisation only)."""
+    """Our session, and the runtime's own if it has one (an optimisation only)."""
 
     session_id: SessionId
     runtime_session_id: str | None = None
 
 
 class ResumedSession(FrozenModel):
-    """What came of resuming a runtime's own session."""
+    """The outcome of resuming a runtime's own session."""
 
     ok: bool
     runtime_session_id: str | None = None
 
 
 class TaskInput(FrozenModel):
-    """What an adapter starts a task with."""
+    """The input with which an adapter starts a task."""
 
     task_id: TaskId
     messages: tuple[TranscriptMessage, ...]
-    """Compiled context, full or only what is new."""
+    """The compiled context, whole or only what is new."""
     tool_manifest: ToolManifest | None = None
     permission_mode: PermissionMode | None = None
     interaction_mode: InteractionMode = InteractionMode.NON_INTERACTIVE

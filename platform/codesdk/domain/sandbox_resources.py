@@ -12,18 +12,18 @@ UnitT = TypeVar("UnitT")
 
 
 class Need(NamedTuple):
-    """Amounts that are reserved from a session's opening until its sandbox is removed."""
+    """Amounts reserved from opening a session until its sandbox is removed."""
 
     memory_bytes: int = 0
     """Memory and swap."""
     millicpus: int = 0
     """Thousandths of a CPU."""
     workspace_bytes: int = 0
-    """What the workspace may grow to; 0 where the profile caps none."""
+    """Maximum size of the workspace; 0 if the profile sets none."""
 
 
 def profile_needs(profile: Mapping[str, Any]) -> Need:
-    """What a sandbox of that profile (its JSON) takes. A field that an older profile lacks counts nothing."""
+    """Return the need of a sandbox with that profile (its JSON). A field that an older profile lacks counts as 0."""
     return Need(
         memory_bytes=int(profile.get("memory_bytes", 0)) + int(profile.get("swap_bytes", 0)),
         millicpus=int(float(profile.get("cpus", 0)) * 1000),
@@ -32,16 +32,16 @@ def profile_needs(profile: Mapping[str, Any]) -> Need:
 
 
 def total_need(needs: Iterable[tuple[Need, int]]) -> Need:
-    """All of them together, each so many times."""
+    """Return the sum of all needs, each multiplied by its count."""
     found = list(needs)
     return Need(*(sum(need[field] * times for need, times in found) for field in range(len(Need._fields))))
 
 
 def reserve_sandbox(quotas: Quotas[UnitT], unit: UnitT, tenant: TenantId, profile: Mapping[str, Any]) -> None:
-    """Let `unit` add the row of one sandbox of that profile, or refuse. Every way to a sandbox of a tenant's comes by here.
+    """Reserve the resources of one sandbox for `unit`, or refuse. Every creation of a sandbox goes through here.
 
     Raises:
-        QuotaExceeded: says of what; nothing stays reserved.
+        QuotaExceeded: names the resource; nothing stays reserved.
     """
     need = profile_needs(profile)
     quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, need.memory_bytes)

@@ -10,26 +10,26 @@ from codesdk.errors import Fault
 
 
 class StructuredError(FrozenModel):
-    """What went wrong, for a program to branch on and for a person to act on (plan, error model)."""
+    """An error that programs can branch on and people can act on (plan, error model)."""
 
     code: str
-    """Stable, upper snake case: `CONTEXT_TOO_LARGE`, `STORAGE_UNAVAILABLE` …; more may come."""
+    """Stable, upper snake case: `CONTEXT_TOO_LARGE`, `STORAGE_UNAVAILABLE` … New codes may be added."""
     message: str
     """One sentence; never a secret."""
     retryable: bool
-    """The same request may succeed later with nothing changed by the caller."""
+    """Whether the same request may succeed later, unchanged."""
     advice: str | None = None
-    """What to do next, where there is something."""
+    """What to do next, if anything."""
     runtime: str | None = None
-    """Name of the runtime that failed; missing where CodeSDK itself did."""
+    """Name of the runtime that failed; missing if CodeSDK failed."""
     raw: Any = None
-    """What the runtime said, bounded and redacted."""
+    """The runtime's own error, bounded and redacted."""
     raw_ref: ArtifactRef | None = None
-    """The same as an artifact, where it is large."""
+    """The runtime's own error as an artifact, if it is large."""
 
 
 def error_of(fault: Fault, runtime: str | None = None, raw: Any = None) -> StructuredError:
-    """A fault as a value."""
+    """Convert a fault to a value."""
     return StructuredError(
         code=fault.code,
         message=fault.message,

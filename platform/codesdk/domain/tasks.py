@@ -8,7 +8,7 @@ from codesdk.domain.calls import IllegalTransition
 
 
 class TaskState(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -17,15 +17,15 @@ class TaskState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Nothing can follow."""
+        """Whether the state is final."""
         return self is not TaskState.RUNNING
 
 
 def check_task_transition(before: TaskState, after: TaskState) -> None:
-    """Let a lawful step pass: from running to an end.
+    """Check the transition: only from running to a final state.
 
     Raises:
-        IllegalTransition: names both states; nothing was written.
+        IllegalTransition: with both states; nothing was written.
     """
     if before.terminal or not after.terminal:
         raise IllegalTransition(f"A task cannot go from {before} to {after}.")

@@ -10,50 +10,50 @@ from pydantic import Field
 from codesdk.domain.decisions import Classification
 from codesdk.domain.model import FrozenModel
 
-# Lower case words joined by dots, at least two: `workspace.read`. MCP clients limit names to 64 of [A-Za-z0-9_-],
-# so a dot becomes an underscore on the wire and a word may not contain one... the registry refuses collisions.
+# Lower-case words joined by dots, at least two: `workspace.read`. MCP clients limit names to 64 of [A-Za-z0-9_-], so
+# dots become underscores on the wire. The registry rejects collisions.
 TOOL_NAME = re.compile(r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9_-]*)+")
 MAX_TOOL_NAME = 64
 
 
 def wire_name(name: str) -> str:
-    """The name that MCP clients see: `workspace.read` becomes `workspace_read`."""
+    """Return the name for MCP clients: `workspace.read` becomes `workspace_read`."""
     return name.replace(".", "_")
 
 
 class Truncation(FrozenModel):
-    """How much of one output stream is in the result."""
+    """How much of an output stream is in the result."""
 
     bytes: int = Field(ge=0)
     """Bytes that the tool wrote."""
     shown: int = Field(ge=0)
-    """Bytes that the result shows; the rest is in the artifact, or lost where `dropped` says so."""
+    """Bytes that the result shows. The rest is in the artifact, except `dropped` bytes."""
     dropped: int = Field(default=0, ge=0)
-    """Bytes that were kept nowhere, because they passed the profile's limit."""
+    """Bytes discarded because they exceeded the profile's limit."""
     gap: int = Field(default=0, ge=0)
-    """Offset of the first dropped byte; the artifact has the bytes before it, a mark, and those after what was dropped."""
+    """Offset of the first dropped byte. The artifact has the bytes before it, a marker, and the bytes after the gap."""
 
 
 class ToolResult(FrozenModel):
-    """What a tool gave back."""
+    """A tool's result."""
 
     text: str
-    """For the model. What was cut is marked, with counts."""
+    """Text for the model. Omissions are marked, with counts."""
     structured: dict[str, Any] | None = None
-    """By the tool's output schema, where it has one and the call succeeded."""
+    """Structured result, if the tool has an output schema and the call succeeded."""
     is_error: bool = False
     code: str | None = None
     """Stable reason of an error: `TIMEOUT`, `OOM_KILLED`, `CANCELLED`, `WORKER_LOST`, `NOT_FOUND` …"""
     artifacts: tuple[str, ...] = ()
-    """Ids of artifacts that hold what the result only shows in part."""
+    """Ids of artifacts with the complete content that the result shows only in part."""
     stdout: Truncation | None = None
     stderr: Truncation | None = None
     differs: tuple[str, ...] = Field(default=(), exclude_if=lambda told: not told)
-    """In what it is not as the preview that people were shown; empty where it is, or where there was none."""
+    """How it differs from the approved preview. Empty if it doesn't, or if there was none."""
 
 
 class ToolFacts(Protocol):
-    """What policy may know about a tool; the registry's `Tool` is one."""
+    """What policy can see of a tool; implemented by the registry's `Tool`."""
 
     @property
     def name(self) -> str:
@@ -72,5 +72,5 @@ class ToolFacts(Protocol):
 
     @property
     def enabled(self) -> bool:
-        """False: only a bundle with the tool under `enable:` lets it run."""
+        """False: the tool runs only if a bundle lists it under `enable:`."""
         ...

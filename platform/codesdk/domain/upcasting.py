@@ -11,21 +11,21 @@ from codesdk.domain.events import SCHEMA_VERSION, Event, EventUnreadable
 from codesdk.errors import ExitCode, Fault
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-"""From an event of one version to the same event in the next: pure, and it leaves `schema_version` alone."""
+"""Converts an event to the next version. Pure; leaves `schema_version` unchanged."""
 
 UPCASTERS: Mapping[int, Upcaster] = {}
-"""By the version that they read. Raising SCHEMA_VERSION to N + 1 takes an entry for N and a fixture of version N."""
+"""By the version that they read. Raising SCHEMA_VERSION to N + 1 requires an entry for N and a fixture of version N."""
 
 
 class SchemaTooNew(Fault):
-    """The event was written by a later version of CodeSDK than this one."""
+    """The event was written by a later version of CodeSDK."""
 
     code = "EVENT_SCHEMA_TOO_NEW"
     exit_code = ExitCode.DATA
 
 
 def read_event(stored: Mapping[str, Any]) -> Event:
-    """A stored event in today's shape. Keys that this version does not know are left out, in the envelope only.
+    """Convert a stored event to the current shape. Unknown keys of the envelope are dropped.
 
     Raises:
         SchemaTooNew: a later version wrote it.
@@ -41,11 +41,11 @@ def read_event(stored: Mapping[str, Any]) -> Event:
 
 
 def upcast(stored: Mapping[str, Any], latest: int, upcasters: Mapping[int, Upcaster]) -> dict[str, Any]:
-    """The event in the shape of version `latest`.
+    """Convert the event to the shape of version `latest`.
 
     Raises:
-        SchemaTooNew: it is of a later version than `latest`.
-        EventUnreadable: its version is none, or there is no way up from it.
+        SchemaTooNew: its version is later than `latest`.
+        EventUnreadable: it has no valid version, or an upcaster is missing.
     """
     version = stored.get("schema_version")
     if type(version) is not int or version < 1:

@@ -22,22 +22,22 @@ OnCallEnd = Callable[[ToolCallId], None]
 
 
 class Hints(Protocol):
-    """Passes "this session has grown" to every process that listens."""
+    """Broadcasts that a session's log has grown to every process that listens."""
 
     def publish(self, session: SessionId) -> None:
-        """Tell the listeners; must return soon, and may lose the hint."""
+        """Notify the listeners. Must return soon, and may lose the hint."""
         ...
 
     def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
-        """Likewise; what the session has grown by is the end of that call."""
+        """Like `publish`, for events that end this call."""
         ...
 
     def listen(self, on_hint: OnHint) -> None:
-        """Call `on_hint` for each hint from now on, on a thread of the port's own."""
+        """Call `on_hint` for each hint from now on, on a thread of the implementation."""
         ...
 
     def listen_for_call_ends(self, on_end: OnCallEnd) -> None:
-        """Call `on_end` for each call that is said to have ended, on the same thread."""
+        """Call `on_end` for each call that ends, on the same thread."""
         ...
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Hints(Protocol):
 
 
 class LocalHints:
-    """Hints inside one process; the fake, and all that embedded mode needs."""
+    """Hints within one process: the fake, and the implementation for embedded mode."""
 
     def __init__(self) -> None:
         self._listeners: list[OnHint] = []
@@ -58,7 +58,7 @@ class LocalHints:
             listener(session)
 
     def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
-        """Call each listener: who waits for the call first, who follows the session then."""
+        """Call the listeners for call ends first, then those for the session."""
         for listener in self._call_end_listeners:
             listener(call)
         self.publish(session)
@@ -72,20 +72,20 @@ class LocalHints:
         self._call_end_listeners.append(on_end)
 
     def close(self) -> None:
-        """Forget the listeners."""
+        """Remove the listeners."""
         self._listeners.clear()
         self._call_end_listeners.clear()
 
 
 class RedisHints:
-    """Hints over Redis publish and subscribe, plus a short way inside this process."""
+    """Hints over Redis pub/sub, with direct delivery inside this process."""
 
     RETRY_S = 1.0
-    """Seconds before a lost subscription, or a publication, is tried again; polling bridges it."""
+    """Seconds before a lost subscription or a failed publication is retried. Polling bridges the gap."""
 
     def __init__(self, redis_url: str) -> None:
-        # Publishing must never hang a committer: short time-outs. Subscribing blocks on purpose: none at all, since
-        # redis-py's default of 5 s would end a quiet subscription.
+        # Short timeouts, because publishing must never block a commit. None for the subscriber: redis-py's default of 5
+        # s would end a quiet subscription.
         self._publisher = Redis.from_url(redis_url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._subscriber = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=2.0)
         self._breaker = CircuitBreaker(self.RETRY_S)
@@ -95,26 +95,26 @@ class RedisHints:
         self._thread: threading.Thread | None = None
 
     def publish(self, session: SessionId) -> None:
-        """Tell this process at once, then the others."""
+        """Notify this process at once, then the others."""
         self._local.publish(session)
         self._publish(f"{self._origin} {session}")
 
     def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
-        """Tell this process at once, then the others."""
+        """Notify this process at once, then the others."""
         self._local.publish_call_end(session, call)
         self._publish(f"{self._origin} {session} {call}")
 
     def _publish(self, message: str) -> None:
-        # A Redis that stands still would cost each commit's hints a second, and hold up those to this process as well.
+        # Without the breaker, a hanging Redis would delay each hint by a second, including those to this process.
         self._breaker.attempt(lambda: self._publisher.publish(CHANNEL, message))
 
     def listen(self, on_hint: OnHint) -> None:
-        """Add a listener; the first starts the subscription."""
+        """Add a listener. The first one starts the subscription."""
         self._local.listen(on_hint)
         self._start()
 
     def listen_for_call_ends(self, on_end: OnCallEnd) -> None:
-        """Add a listener; the first starts the subscription."""
+        """Add a listener. The first one starts the subscription."""
         self._local.listen_for_call_ends(on_end)
         self._start()
 
@@ -146,11 +146,11 @@ class RedisHints:
                 self._closing.wait(self.RETRY_S)
 
     def _deliver(self, data: bytes) -> None:
-        # Anybody who reaches Redis can publish: only a well-formed id passes, and all it can cause is a read.
+        # Anyone who can reach Redis can publish. Only well-formed ids pass, and all that they cause is a read.
         origin, _, said = data.decode("ascii", "replace").partition(" ")
         session, _, call = said.partition(" ")
         if origin == self._origin or not is_id(session, IdKind.SESSION):
-            return  # our own were delivered when they were published
+            return  # delivered when we published them
         if not call:
             self._local.publish(SessionId(session))
         elif is_id(call, IdKind.CALL):

@@ -22,9 +22,11 @@ PAGE_SIZE = 500
 """Maximum events returned by one read."""
 
 MAX_EVENT_BYTES = 256 * 1024
-"""Most bytes of one stored event: a page of 500 stays below what a process can hold. What may be larger (an input, a
-result, an output, a runtime's raw frame) is kept as an artifact by whoever makes the event, before its unit: bytes
-first, then the row that names them."""
+"""Maximum size of one stored event, so that a page of 500 fits into a process's memory.
+
+The producer stores larger inputs, results, outputs and raw runtime frames as artifacts before its unit runs: bytes
+first, then the row that refers to them.
+"""
 CALL_END_TYPES = frozenset({EventType.CALL_COMPLETED, EventType.CALL_DENIED})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -99,11 +101,11 @@ class EventLog:
     def append(self, unit: Unit, draft: EventDraft | EncodedEvent) -> None:
         """Append the event. It becomes visible with the unit's commit.
 
-        Events of one unit keep their order. The log's readers are told after the commit.
+        Events of one unit keep their order. Readers of the log are notified after the commit.
 
         Raises:
-            EventTooLarge: it holds more than `MAX_EVENT_BYTES`.
-            ValueError, TypeError: JSON cannot say what it holds.
+            EventTooLarge: the event exceeds `MAX_EVENT_BYTES`.
+            ValueError, TypeError: the payload can't be encoded as JSON.
         """
         session, row, ended = draft if isinstance(draft, EncodedEvent) else self.encode(draft)
         unit.batch(store.insert, session).append(row)
@@ -115,10 +117,10 @@ class EventLog:
             hint.ended.append(ended)
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> list[Event]:
-        """Committed events with `seq` above `after`, oldest first, at most `limit`.
+        """Return committed events with `seq` above `after`, oldest first, at most `limit`.
 
         Raises:
-            SchemaTooNew, EventUnreadable: one of them cannot be read by this version.
+            SchemaTooNew, EventUnreadable: this version can't read one of them.
         """
         events, fault = self.page(session, after, limit)
         if fault is not None:
@@ -138,23 +140,23 @@ class EventLog:
         return EventBatch(events)
 
     def head(self, session: SessionId) -> int:
-        """The newest `seq`, 0 for an empty or unknown session."""
+        """Return the newest `seq`; 0 for an empty or unknown session."""
         with self.database.read() as connection:
             return store.head(connection, session)
 
     def position(self, session: SessionId) -> tuple[str, int]:
-        """The log's epoch and newest `seq`, to validate a reader's cursor. Empty and 0 for an unknown session."""
+        """Return the log's epoch and newest `seq`, to validate cursors. Empty and 0 for an unknown session."""
         with self.database.read() as connection:
             return store.log_position(connection, session)
 
     def heads(self, sessions: Sequence[SessionId]) -> dict[SessionId, int]:
-        """The newest `seq` of each of these sessions, in one query."""
+        """Return the newest `seq` of each of these sessions, in one query."""
         with self.database.read() as connection:
             return store.heads(connection, sessions)
 
 
 def _encode_body(draft: EventDraft) -> str:
-    # What JSON cannot say must fail here, in the caller's unit: the insert is a last step, its failure is everybody's.
+    # Encoding errors must surface here, in the caller's unit: a failing insert would fail the whole group of units.
     runtime = draft.runtime
     plain = runtime.raw is None and runtime.raw_ref is None
     said = _encode_runtime(runtime) if plain else _encode_part(runtime)
@@ -175,7 +177,7 @@ def _encode_part(part: FrozenModel) -> str:
     return _ENCODER.encode(part.model_dump(exclude_none=True))
 
 
-# The events of a call have one trace and one runtime: each is written out once.
+# The events of a call share trace and runtime, so each is encoded once.
 _encode_trace = lru_cache(1024)(_encode_part)
 _encode_runtime = lru_cache(64)(_encode_part)
 
@@ -185,10 +187,10 @@ def _decode_event(row: store.EventRow) -> Event:
 
 
 def decode_row(row: store.EventRow) -> dict[str, Any]:
-    """A stored event as one object, in its stored schema version.
+    """Return a stored event as one object, in its stored schema version.
 
     Raises:
-        EventUnreadable: what is stored is no JSON object.
+        EventUnreadable: the row's body is not a JSON object.
     """
     try:
         return {"seq": row.seq, "time": row.time, "type": row.type, **json.loads(row.body)}

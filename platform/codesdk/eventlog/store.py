@@ -14,7 +14,7 @@ from codesdk.storage.schema import events, sessions
 
 
 class EventRow(NamedTuple):
-    """One stored event."""
+    """A stored event."""
 
     seq: int
     time: str
@@ -23,15 +23,15 @@ class EventRow(NamedTuple):
 
 
 class NewEventRow(NamedTuple):
-    """An event that has no number yet."""
+    """An event without a `seq` yet."""
 
     time: str
     type: str
     body: str
 
 
-# Statements are built once: building one costs several times what the database needs to run it. Those that every append
-# runs are text for the driver, since even a built one costs SQLAlchemy more than SQLite.
+# Statements are built once: building one costs several times what running it does. Those of every append are plain
+# driver SQL, because even a prebuilt SQLAlchemy statement costs more than SQLite itself.
 _SESSION = bindparam("session", type_=String)
 _ADVANCE_ONE = "UPDATE sessions SET last_seq = last_seq + ? WHERE id = ? RETURNING id, last_seq"
 _ADVANCE = (
@@ -39,8 +39,8 @@ _ADVANCE = (
     " RETURNING id, last_seq"
 )
 _INSERT = "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, ?, ?, ?)"
-# All of it in one round trip. The rows are locked first and in one order, as an UPDATE of the counter does and no more:
-# FOR UPDATE would wait for every unit that has just stored a row of the session.
+# One round trip. Locks the session rows first and in one order, with the lock that updating the counter takes: FOR
+# UPDATE would also wait for every unit that has just inserted a row that references the session.
 _APPEND = """
 WITH held AS (SELECT id FROM sessions WHERE id = ANY(%s::text[]) ORDER BY id COLLATE "C" FOR NO KEY UPDATE),
 moved AS (
@@ -64,12 +64,12 @@ _HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
 
 
 def insert(connection: Connection, gathered: dict[str, list[NewEventRow]]) -> None:
-    """Give the events of each session its next numbers, in order, and store them all.
+    """Assign the next `seq` numbers to each session's events, in order, and insert them.
 
-    Sessions come in the order of their ids, which is the order in which every process takes their locks.
+    Sessions arrive ordered by id, which is the order in which every process takes their locks.
 
     Raises:
-        InternalFault: there is no such session.
+        InternalFault: a session doesn't exist.
     """
     counts = {session: len(fresh) for session, fresh in gathered.items()}
     stored = _insert_sqlite if connection.dialect.name == "sqlite" else _insert_postgresql
@@ -103,23 +103,23 @@ def _insert_postgresql(connection: Connection, gathered: dict[str, list[NewEvent
 
 
 def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[EventRow]:
-    """Rows with a higher number, in order."""
+    """Return the events after `seq`, in order."""
     found = connection.execute(_AFTER, {"session": session, "after": seq, "most": limit})
     return [EventRow(*row) for row in found]
 
 
 def head(connection: Connection, session: SessionId) -> int:
-    """The session's newest number, 0 where there is none."""
+    """Return the session's newest `seq`; 0 if it doesn't exist."""
     return connection.execute(_HEAD, {"session": session}).scalar() or 0
 
 
 def log_position(connection: Connection, session: SessionId) -> tuple[str, int]:
-    """The session's log epoch and its newest number."""
+    """Return the session's log epoch and newest `seq`."""
     row = connection.execute(select(sessions.c.log_epoch, sessions.c.last_seq).where(sessions.c.id == session)).first()
     return (row.log_epoch, row.last_seq) if row else ("", 0)
 
 
 def heads(connection: Connection, ids: Sequence[SessionId]) -> dict[SessionId, int]:
-    """The newest number of each session that exists."""
+    """Return the newest `seq` of each existing session."""
     query = select(sessions.c.id, sessions.c.last_seq).where(sessions.c.id.in_(ids))
     return {SessionId(row.id): row.last_seq for row in connection.execute(query)}

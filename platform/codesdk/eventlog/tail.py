@@ -18,13 +18,13 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 OnEvents = Callable[[list[Event]], None]
-"""Takes the next events of a session, in order, each once. Must return soon: it runs on the tail's thread."""
+"""Receives the next events of a session, in order, each once. Must return soon: it runs on the tail's thread."""
 OnFault = Callable[[Fault], None]
-"""Hears why nothing more comes: the next event cannot be read, now or later. Returns soon, too."""
+"""Receives the fault after which nothing more is delivered: the next event can't be read. Must return soon, too."""
 
 
 class Subscription:
-    """One reader's place in one session."""
+    """One reader's position in one session's log."""
 
     def __init__(self, session: SessionId, after: int, on_events: OnEvents, on_fault: OnFault | None) -> None:
         self.session = session
@@ -37,7 +37,7 @@ class Tail:
     """Delivers committed events to subscriptions."""
 
     def __init__(self, log: EventLog, hints: Hints, clock: Clock, poll_s: float) -> None:
-        """`poll_s`: seconds between looks at all followed sessions, in one query."""
+        """Create a tail. `poll_s`: seconds between polls of all followed sessions, each a single query."""
         self._log = log
         self._clock = clock
         self._poll_s = poll_s
@@ -52,7 +52,7 @@ class Tail:
     def subscribe(
         self, session: SessionId, after: int, on_events: OnEvents, on_fault: OnFault | None = None
     ) -> Subscription:
-        """Deliver everything after `after`, starting with what is there already."""
+        """Deliver every event after `after`, starting with those already stored."""
         subscription = Subscription(session, after, on_events, on_fault)
         with self._lock:
             self._subscriptions.setdefault(session, []).append(subscription)
@@ -62,7 +62,7 @@ class Tail:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop delivering; a delivery under way may still end."""
+        """Stop delivering. A delivery in progress may still finish."""
         with self._lock:
             remaining = self._subscriptions.get(subscription.session, [])
             if subscription in remaining:
@@ -78,7 +78,7 @@ class Tail:
             self._thread.join(timeout=5.0)
 
     def _start(self) -> None:
-        # With the first reader: a process without any (the worker) needs no thread and no subscription to Redis.
+        # Started by the first reader: a process without readers (the worker) needs no thread and no Redis subscription.
         if self._thread is None:
             self._hints.listen(self._on_hint)
             self._thread = threading.Thread(target=self._follow, name="codesdk-tail", daemon=True)
@@ -99,7 +99,7 @@ class Tail:
             with self._lock:
                 due, self._hinted = set(self._hinted), set()
                 followed = set(self._subscriptions)
-            # However busy the hints are: a lost one must not wait for luck.
+            # Poll on schedule even if hints keep coming, so that a lost hint delays events by one interval at most.
             if self._clock.monotonic() >= next_poll:
                 next_poll = self._clock.monotonic() + self._poll_s
                 due.update(self._sessions_behind(followed))
@@ -110,7 +110,7 @@ class Tail:
         try:
             heads = self._log.heads(sorted(sessions)) if sessions else {}
         except Fault as fault:
-            # The database is away; the next poll looks at everything again, so nothing is skipped.
+            # The next poll checks all sessions again, so no event is skipped.
             _log.warning("following the log is interrupted: %s", fault)
             return []
         with self._lock:
@@ -124,7 +124,8 @@ class Tail:
             try:
                 self._catch_up(subscription)
             except Fault as fault:
-                # One session's trouble holds up no other's readers. What can be tried again is: by the next poll.
+                # A fault in one session must not delay the others' readers. Retryable faults are retried by the next
+                # poll.
                 _log.warning("following session %s is interrupted: %s", session, fault)
                 if not fault.retryable:
                     self._give_up(subscription, fault)
@@ -153,7 +154,7 @@ class Tail:
         try:
             listener(what)
         except Exception:  # noqa: BLE001 (a reader is any callable)
-            # One that fails (its event loop is closed, say) must not end the delivery to all others.
+            # A failing reader (its event loop is closed, say) must not stop delivery to the others.
             _log.warning("a reader of session %s failed: it gets nothing more", subscription.session, exc_info=True)
             self.unsubscribe(subscription)
             return False

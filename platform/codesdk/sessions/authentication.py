@@ -72,7 +72,7 @@ class SessionAuthenticator:
         return found
 
     def _login_session(self, entered: LoginResult, *, opens: bool) -> Subject:
-        """The session opened for this login, or a new one if that is closed."""
+        """Return the subject of the session opened for this login. Open a new session if that one is closed."""
         principal = entered.principal
         known = self._directory.subject_in(principal, entered.session_id) if entered.session_id is not None else None
         if known is not None:

@@ -1,4 +1,4 @@
-"""Closes the sessions of lost hosts, each in one transaction, and releases what they reserved."""
+"""Closes sessions whose host was lost, each in one transaction, and releases their reservations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ LOST_CALL_MESSAGE = (
 
 
 class LostHosts:
-    """Judges silence and ends what was there. Any number of processes may; `tend` is called from one thread at a time."""
+    """Declares silent hosts lost and closes their sessions.
+
+    Several processes may run one at once; within a process, call `tend` from one thread at a time.
+    """
 
     def __init__(
         self, *, watch: LeaseWatch, sessions: SessionService, database: Database, writer: Writer, log: EventLog
@@ -43,10 +46,10 @@ class LostHosts:
         self._log = log
 
     def tend(self) -> int:
-        """Give up hosts that are silent; end the sessions of all that are given up. Returns how many ended here.
+        """Declare silent hosts lost, close the sessions of all lost hosts, and return how many this call closed.
 
         Raises:
-            StorageUnavailable: the next look goes on.
+            StorageUnavailable: the next call continues.
         """
         self._watch.look()
         with self._database.read() as connection:
@@ -62,16 +65,17 @@ class LostHosts:
     def _try_end(self, session: Session) -> bool:
         try:
             return self._end(session)
-        except Fault as fault:  # one that cannot be ended now must not keep the others open
+        except Fault as fault:  # a session that can't be closed now must not keep the others open
             _log.warning("session %s of a lost host could not be ended yet: %s", session.id, fault)
             return False
 
     def _end(self, session: Session) -> bool:
         def due(unit: Unit) -> bool:
-            # Under the host's lock: a worker that takes it over meanwhile keeps what has not ended yet.
+            # Checked under the host's row lock: if a worker takes the host over meanwhile, it keeps its open sessions.
             if not host_store.is_lost(unit.connection, session.host_id):
                 return False
-            # A claim that is being committed holds its call's row: once it is waited for, it is seen as running below.
+            # A claim that is being committed holds its call's row. Waiting for it lets the next line see the call as
+            # running.
             call_store.list_in_state(unit.connection, CallState.QUEUED, session=session.id, hold=True)
             for stored in call_store.list_in_state(unit.connection, CallState.RUNNING, session=session.id, hold=True):
                 end_lost(unit, self._log, stored, LOST_CALL_MESSAGE)
@@ -84,13 +88,13 @@ class LostHosts:
 
     @staticmethod
     def _remove_orphan(unit: Unit, sandbox: SandboxId, host: HostId) -> None:
-        """Of a session that was closed before, and whose host did not come to remove its sandbox."""
+        """Remove the sandbox of a session that was closed earlier and whose host never cleaned it up."""
         if host_store.is_lost(unit.connection, host):
             _mark_gone(unit, sandbox)
-            sandbox_store.delete_unowned(unit.connection, sandbox)  # without a session, nothing tells of it
+            sandbox_store.delete_unowned(unit.connection, sandbox)  # without a session, no log needs the row
 
 
 def _mark_gone(unit: Unit, sandbox: SandboxId) -> None:
-    # What is left of it on the engine has no living owner, so the host's next worker sweeps it away first of all.
+    # Its container has no living owner any more, so the host's next worker removes it during reconciliation.
     before = tuple(state for state in SandboxState if state is not SandboxState.GONE)
     sandbox_store.change_state(unit.connection, sandbox, before, SandboxState.GONE, reason=HOST_LOST)

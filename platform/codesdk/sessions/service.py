@@ -75,9 +75,9 @@ class SessionService:
         token_ttl_s: float,
         snapshots: bool = False,
     ) -> None:
-        """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives.
+        """Create the service. `profiles`: those that new sessions can use; `token_ttl_s`: a session token's lifetime.
 
-        `snapshots`: whether they are taken of sessions whose opener does not say.
+        `snapshots`: the default for sessions that don't set it.
         """
         self._snapshots = snapshots
         self._database = database
@@ -94,29 +94,29 @@ class SessionService:
         self._token_ttl_s = token_ttl_s
 
     def open(self, principal: Principal, wish: NewSession) -> tuple[Session, str]:
-        """A new session, with its sandbox on the way, and its token, which is shown this once.
+        """Open a session and start creating its sandbox. Returns the session and its token, which can't be read again.
 
         Raises:
-            ProfileUnknown: there is none of that name. NoHost: no host can take it; says what is missing.
-            PolicyInvalid: its own rules cannot be read, or would loosen something.
-            ArtifactUnknown: the seed is not the tenant's.
-            SessionUnknown, SessionNotEnded, SnapshotPending, NoSnapshot: it cannot be opened from that session.
-            YoloNotAllowed: nobody has allowed the tenant that mode.
-            QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
+            ProfileUnknown: there is no profile of that name. NoHost: no host has room; `details` has the reasons.
+            PolicyInvalid: the session's rules can't be parsed, or contain an `allow`.
+            ArtifactUnknown: the tenant has no such seed artifact.
+            SessionUnknown, SessionNotEnded, SnapshotPending, NoSnapshot: `from_session` can't be used.
+            YoloNotAllowed: the tenant may not use the `yolo` mode.
+            QuotaExceeded: the tenant's limit of sessions, sandbox memory or sandbox CPU is reached.
         """
         return self._writer.run(lambda unit: self.open_in_unit(unit, principal, wish))
 
     def open_in_unit(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
-        """The same in a unit of the caller's; raises the same, and then nothing of the unit may stay."""
+        """Like `open`, in the caller's unit. If it raises, the caller must roll the unit back."""
         profile = self._profiles.named(wish.profile)
         rules = self._rules.check(wish.policy) if wish.policy is not None else None
         return self._open(unit, principal, wish, profile, rules)
 
     def find(self, tenant: TenantId, session: str) -> Session:
-        """The session.
+        """Return the session.
 
         Raises:
-            SessionUnknown: not there, or another tenant's. SessionRemoved: not there any more.
+            SessionUnknown: it doesn't exist or belongs to another tenant. SessionRemoved: retention removed it.
         """
         with self._database.read() as connection:
             found = store.find(connection, tenant, session)
@@ -133,32 +133,32 @@ class SessionService:
         return found
 
     def listing(self, tenant: TenantId, limit: int = 100) -> list[Session]:
-        """The tenant's sessions, newest first."""
+        """List the tenant's sessions, newest first."""
         with self._database.read() as connection:
             return store.listing(connection, tenant, limit)
 
     def list_all_open(self) -> list[Session]:
-        """The open sessions of every tenant: for whoever stops the installation."""
+        """List the open sessions of all tenants, for a shutdown of the installation."""
         with self._database.read() as connection:
             return store.list_all_open(connection)
 
     def close(self, tenant: TenantId, session: str) -> Session:
-        """End it: no new call starts, waiting ones are denied, running ones cancelled, the sandbox is removed.
+        """Close the session: deny waiting and queued calls, cancel running ones, remove the sandbox.
 
-        Closing twice is no error.
+        Closing a closed session does nothing.
 
         Raises:
-            SessionUnknown: not there, or another tenant's.
+            SessionUnknown: it doesn't exist or belongs to another tenant.
         """
         found = self.find(tenant, session)
         self._writer.run(lambda unit: self._close(unit, found, CLOSED_ON_REQUEST))
         return self.find(tenant, session)
 
     def sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
-        """How the session's sandbox is.
+        """Return the state of the session's sandbox.
 
         Raises:
-            SessionUnknown: not there, or another tenant's.
+            SessionUnknown: it doesn't exist or belongs to another tenant.
         """
         found = self.find(tenant, session)
         with self._database.read() as connection:
@@ -166,21 +166,24 @@ class SessionService:
         return SessionSandbox.of(row)
 
     def stop_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
-        """End its processes and free its memory; the workspace stays, and the next call brings it back.
+        """Stop the sandbox: end its processes and free its memory. Keeps the workspace.
 
-        The worker does it: where a call begins first, it is not done. Of a stopped one it is no error.
+        The worker stops it, unless a call starts first. The next call restarts it. Stopping a stopped sandbox does
+        nothing.
 
         Raises:
-            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
-            SandboxBusy: a call of the session waits for its turn or runs, or the sandbox is just being made.
+            SessionUnknown: it doesn't exist or belongs to another tenant. SandboxEnded: the sandbox has ended or is
+                ending.
+            SandboxBusy: a call of the session is queued or running, or the sandbox is being created.
         """
         return self._change_sandbox(self.find(tenant, session), self._stop)
 
     def start_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
-        """Bring a stopped one back now, and not with the next call. Of any other that has not ended it is no error.
+        """Start a stopped sandbox now instead of with the next call. Starting a running one does nothing.
 
         Raises:
-            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
+            SessionUnknown: it doesn't exist or belongs to another tenant. SandboxEnded: the sandbox has ended or is
+                ending.
         """
         return self._change_sandbox(self.find(tenant, session), self._start)
 
@@ -209,16 +212,16 @@ class SessionService:
 
     @staticmethod
     def _start(unit: Unit, row: SandboxRow) -> None:
-        # Where nothing has been done yet, nothing needs to be.
+        # If the worker hasn't begun to stop it, cancelling the request is enough.
         sandbox_store.change_state(unit.connection, row.id, (SandboxState.STOPPING,), SandboxState.READY)
         before = (SandboxState.HALTING, SandboxState.STOPPED)
         sandbox_store.change_state(unit.connection, row.id, before, SandboxState.STARTING)
 
     def close_if(self, tenant: TenantId, session: SessionId, reason: str, due: Callable[[Unit], bool]) -> bool:
-        """End it for a reason of ours if `due` still holds, judged in the transaction that ends it.
+        """Close the session with `reason` if `due` is true in the closing transaction. Returns whether it closed.
 
         Raises:
-            SessionUnknown: not there, or another tenant's.
+            SessionUnknown: it doesn't exist or belongs to another tenant.
         """
         found = self.find(tenant, session)
         return self._writer.run(lambda unit: due(unit) and self._close(unit, found, reason))
@@ -234,7 +237,7 @@ class SessionService:
         if seed is not None:
             self._artifacts.lock(unit, principal.tenant_id, seed)
         self._reserve(unit, principal.tenant_id, profile)
-        # Last of what may refuse: the host is held from here on.
+        # Last of the checks, because it locks the host's row until the commit.
         placed = place_session(unit, profile, wish.host_labels)
         host, image = placed.host, placed.image
         session = Session(

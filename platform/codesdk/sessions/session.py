@@ -18,7 +18,7 @@ from codesdk.sandbox.records.store import SandboxRow, SandboxState
 CLOSED_ON_REQUEST = "asked for"
 """Reason for closing: requested by a caller."""
 HOST_LOST = "host lost"
-"""Reason for closing: its host stopped responding or was given up."""
+"""Reason for closing: its host stopped responding or was declared lost."""
 
 
 class NoHost(Fault):
@@ -90,9 +90,9 @@ class SessionSandbox(FrozenModel):
     id: SandboxId
     state: SandboxState
     reason: str | None = None
-    """Why it ended, where it did by itself."""
+    """Why it ended, if it has."""
     attestation: Attestation | None = None
-    """What was read back from engine and kernel when it started last; None before that."""
+    """What was read back from engine and kernel after the last start. None before the first."""
 
     @classmethod
     def of(cls, row: SandboxRow | None) -> SessionSandbox:
@@ -107,30 +107,32 @@ class SessionSandbox(FrozenModel):
 
 
 class NewSession(FrozenModel):
-    """What a caller chooses."""
+    """The options of a new session."""
 
     permission_mode: PermissionMode = PermissionMode.AUTO
     labels: dict[Label, Label] = Field(default={}, max_length=32)
     profile: str = Field(default="default", max_length=40)
-    """Which limits its sandbox has: the name of a profile file."""
+    """Name of the profile that sets the sandbox's limits."""
     seed_artifact: ArtifactId | None = None
-    """An archive (tar, gz or not) that the workspace starts from."""
+    """An archive (tar, gzipped or not) with the workspace's initial files."""
     from_session: SessionId | None = None
-    """An ended session, whose last snapshot the workspace starts from; in place of `seed_artifact`."""
+    """An ended session whose last snapshot the workspace starts from. Excludes `seed_artifact`."""
     snapshots: bool | None = None
-    """Whether its own workspace is kept as it goes; left out: as the installation has it."""
+    """Whether to take snapshots of the workspace. None: the installation's default."""
     runtime: str = Field(default="mcp-client", max_length=40)
     priority: SessionPriority = SessionPriority.INTERACTIVE
-    """`batch`: its calls let those of the tenant's interactive sessions go first."""
+    """`batch`: its calls run after those of the tenant's interactive sessions."""
     parallel_calls: int = Field(default=DEFAULT_PARALLEL_CALLS, ge=1, le=64)
-    """Calls that run at once, at most. Those that write to the workspace go one by one in any case."""
+    """Maximum number of calls that run at once. Calls that write to the workspace always run one at a time."""
     watch: bool = False
-    """Whether changes of files in its workspace become events (`sandbox.files_changed`)."""
+    """Whether file changes in the workspace are logged as events (`sandbox.files_changed`)."""
     host_labels: dict[Label, Label] = Field(default={}, max_length=16)
-    """Labels that its host must have, each with that value: the operator says which there are (`codesdk hosts list`)."""
+    """Labels that the host must have. Operators define a host's labels; `codesdk hosts list` prints them."""
     policy: str | None = Field(default=None, max_length=64 * 1024)
-    """Rules of its own, as the text of a policy file (YAML): they count beside the tenant's and the installation's, and
-    can only ask or deny."""
+    """The session's own rules, as the text of a policy file (YAML).
+
+    They apply in addition to the shared and tenant layers, and can only ask or deny.
+    """
 
     @model_validator(mode="after")
     def _check_seed(self) -> NewSession:

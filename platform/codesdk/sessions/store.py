@@ -17,7 +17,7 @@ from codesdk.storage.schema import hosts, removed_sessions, sandboxes, sessions
 
 
 def insert(connection: Connection, session: Session, *, profile: dict[str, Any], seed: str | None, epoch: str) -> None:
-    """Add an open session."""
+    """Insert an open session."""
     row = session.model_dump(exclude={"labels", "closed_at", "closed_reason", "snapshot_artifact", "snapshot_at"})
     row |= {
         "permission_mode": session.permission_mode.value,
@@ -31,19 +31,19 @@ def insert(connection: Connection, session: Session, *, profile: dict[str, Any],
 
 
 def find(connection: Connection, tenant: str, session: str) -> Session | None:
-    """The tenant's session of that id."""
+    """Return the tenant's session, or None."""
     query = select(sessions).where(sessions.c.id == session, sessions.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
     return _session(row) if row else None
 
 
 def imported_at(connection: Connection, session: str) -> float | None:
-    """When that session, of whatever tenant, came in from an export; None where it was opened here."""
+    """Return when the session was imported from an export, for any tenant. None if it was opened here."""
     return connection.execute(select(sessions.c.imported_at).where(sessions.c.id == session)).scalar()
 
 
 def removed_at(connection: Connection, tenant: str, session: str) -> float | None:
-    """When retention removed that session of the tenant; None where it did not."""
+    """Return when retention removed the tenant's session. None if it didn't."""
     query = select(removed_sessions.c.removed_at).where(
         removed_sessions.c.id == session, removed_sessions.c.tenant_id == tenant
     )
@@ -51,19 +51,19 @@ def removed_at(connection: Connection, tenant: str, session: str) -> float | Non
 
 
 def listing(connection: Connection, tenant: str, limit: int) -> list[Session]:
-    """The tenant's sessions, newest first."""
+    """List the tenant's sessions, newest first."""
     query = select(sessions).where(sessions.c.tenant_id == tenant).order_by(sessions.c.created_at.desc()).limit(limit)
     return [_session(row) for row in connection.execute(query)]
 
 
 def list_all_open(connection: Connection) -> list[Session]:
-    """Every tenant's open sessions, oldest first."""
+    """List the open sessions of all tenants, oldest first."""
     query = select(sessions).where(sessions.c.state == "open").order_by(sessions.c.created_at)
     return [_session(row) for row in connection.execute(query)]
 
 
 def open_on_lost_hosts(connection: Connection) -> list[Session]:
-    """Open sessions whose host is given up, oldest first."""
+    """List open sessions on lost hosts, oldest first."""
     query = select(sessions).join(hosts, hosts.c.id == sessions.c.host_id)
     query = query.where(hosts.c.state == HostState.LOST.value, sessions.c.state == "open").order_by(
         sessions.c.created_at
@@ -72,7 +72,7 @@ def open_on_lost_hosts(connection: Connection) -> list[Session]:
 
 
 def orphaned_sandboxes(connection: Connection) -> list[tuple[SandboxId, HostId]]:
-    """Sandboxes that are not gone, of no session or of a closed one, and whose host is given up."""
+    """List sandboxes on lost hosts that aren't gone and have no open session."""
     query = (
         select(sandboxes.c.id, sandboxes.c.host_id)
         .join(hosts, hosts.c.id == sandboxes.c.host_id)
@@ -84,7 +84,7 @@ def orphaned_sandboxes(connection: Connection) -> list[tuple[SandboxId, HostId]]
 
 
 def close(connection: Connection, session: SessionId, now: float, reason: str) -> bool:
-    """Close it, once. False: it was closed."""
+    """Close the session. Returns False if it was closed already."""
     changed = connection.execute(
         update(sessions)
         .where(sessions.c.id == session, sessions.c.state == "open")

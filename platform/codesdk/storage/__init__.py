@@ -1,1 +1,1 @@
-"""The database: schema, engines, and the writer through which every change goes."""
+"""The database: schema, engines, migrations, and the writer that every change goes through."""

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, In
 
 from codesdk.storage.metadata import ID, metadata
 
-group_members = Table(  # a group is there as long as it has a member
+group_members = Table(  # a group exists as long as it has a member
     "group_members",
     metadata,
     Column("tenant_id", ID, ForeignKey("tenants.id"), primary_key=True),
@@ -33,13 +33,13 @@ approvals = Table(
     Column("decided_by", ID),
     Column("comment", Text),
     Column("not_requester", Boolean, nullable=False, server_default=text("false")),
-    Column("grant_offer", Text),  # JSON: what a vote may give beyond this call
-    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON: id of each rule that asks -> its hash
+    Column("grant_offer", Text),  # JSON: the grants that a vote may give in addition
+    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON: id of each asking rule -> its hash
     Index("ix_approvals_call", "tool_call_id", "attempt"),
     Index("ix_approvals_state", "tenant_id", "state", "created_at"),
 )
 
-approval_tickets = Table(  # each answers one approval once, as its principal
+approval_tickets = Table(  # each answers one approval once, on behalf of its principal
     "approval_tickets",
     metadata,
     Column("id", ID, primary_key=True),
@@ -50,13 +50,13 @@ approval_tickets = Table(  # each answers one approval once, as its principal
     Column("digest", String(71), nullable=False),
     Column("expires_at", Float, nullable=False),
     Column("used_at", Float),
-    Column("endpoint_id", ID),  # to which it went, and with which it ends; none: to nobody's endpoint
+    Column("endpoint_id", ID),  # the endpoint that received it; ends with it. None: sent to no endpoint
     Column("look_only", Boolean, nullable=False, server_default=text("false")),
     Index("ix_approval_tickets_session", "session_id"),
     Index("ix_approval_tickets_approval", "approval_id"),
 )
 
-approval_demands = Table(  # all must be met; none: one yes of anybody who may
+approval_demands = Table(  # all must be met; none: one approval by anyone with the permission
     "approval_demands",
     metadata,
     Column("approval_id", ID, ForeignKey("approvals.id"), primary_key=True),
@@ -65,7 +65,7 @@ approval_demands = Table(  # all must be met; none: one yes of anybody who may
     Column("quorum", Integer, nullable=False),
     Column("escalate_at", Float),
     Column("escalate_to", String(64)),
-    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # told in the log; it counts before
+    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # whether it was logged
     Index("ix_approval_demands_escalate", "escalated", "escalate_at"),
 )
 
@@ -86,13 +86,13 @@ grants = Table(
     Column("tenant_id", ID, ForeignKey("tenants.id"), nullable=False),
     Column("principal_id", ID, ForeignKey("principals.id"), nullable=False),  # whose calls
     Column("session_id", ID, ForeignKey("sessions.id")),  # none: any session of that principal
-    Column("approval_id", ID, nullable=False),  # whose vote gave it
+    Column("approval_id", ID, nullable=False),  # the approval whose vote created it
     Column("tool", String(64), nullable=False),
     Column("rules", Text, nullable=False),  # JSON: id of each rule that asked -> its hash
-    Column("input_hash", String(71)),  # none: whatever these rules ask about
-    Column("schema_hash", String(71), nullable=False),  # of all that decides what the tool does
+    Column("input_hash", String(71)),  # none: any input that these rules ask about
+    Column("schema_hash", String(71), nullable=False),  # of everything that determines what the tool does
     Column("image", String(80), nullable=False),
-    Column("profile", String(40), nullable=False, server_default=text("''")),  # its name, for people
+    Column("profile", String(40), nullable=False, server_default=text("''")),  # its name, for display
     Column("profile_hash", String(71), nullable=False, server_default=text("''")),
     Column("granted_by", ID, ForeignKey("principals.id"), nullable=False),
     Column("reason", Text, nullable=False),
@@ -101,18 +101,18 @@ grants = Table(
     Column("max_uses", Integer),  # none: any number
     Column("uses", Integer, nullable=False),
     Column("ended_at", Float),  # revoked or voided
-    Column("ended_by", ID),  # none: voided by what changed
+    Column("ended_by", ID),  # none: voided by a change
     Column("ended_why", Text),
     Index("ix_grants_of", "tenant_id", "principal_id", "tool"),
     Index("ix_grants_tenant", "tenant_id", "created_at"),
     Index("ix_grants_session", "session_id"),
 )
 
-approval_feeds = Table(  # one row a tenant, held by whoever adds to its news until the commit
+approval_feeds = Table(  # one row per tenant, locked while a transaction appends news
     "approval_feeds",
     metadata,
     Column("tenant_id", ID, ForeignKey("tenants.id"), primary_key=True),
-    Column("epoch", String(32), nullable=False),  # a restored copy gets another; cursors carry it
+    Column("epoch", String(32), nullable=False),  # changes when a copy is restored; cursors carry it
     Column("last", BigInteger, nullable=False),
 )
 

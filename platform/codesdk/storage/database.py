@@ -21,19 +21,21 @@ __all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now",
 
 
 class Database:
-    """Two engines on one URL. Reads are short and see committed rows only."""
+    """Two engines on one URL. Reads are short and see only committed rows."""
 
     def __init__(self, url: str, answer_s: float = ANSWER_TIMEOUT_S) -> None:
-        """Nothing is connected yet, except to a database in memory (`sqlite:///:memory:`), which would else be gone.
+        """Create the engines. Connects only to an in-memory database, because that ends with its last connection.
 
-        `answer_s`: seconds that a PostgreSQL server may be silent before it counts as gone; 0: any time.
+        Args:
+            url: the database URL.
+            answer_s: seconds of silence after which a PostgreSQL server counts as gone; 0: no limit.
 
         Raises:
-            DatabaseUrlWrong: the URL cannot be read, or names a database of another kind.
+            DatabaseUrlWrong: the URL is invalid, or names an unsupported database.
         """
         self.url = parse_url(url)
         self.name = display_url(self.url)
-        """The database as it may be shown."""
+        """The database's name for display."""
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, patience=ServerTimeouts(answer_s))
         self.reader: Engine = make(self.url, writes=False)
@@ -42,18 +44,18 @@ class Database:
 
     @classmethod
     def in_memory(cls) -> Self:
-        """A database of this process that ends with `close`: for tests, and for embedding without a record.
+        """Create a database that lives in this process until `close`, for tests and for embedding without a record.
 
-        The same statements, locks and writer as a file's; nothing is durable, and no other process can see it.
+        Statements, locks and writer are those of a file database. Nothing is durable or visible to other processes.
         """
         return cls("sqlite:///:memory:")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection for a short read.
+        """Provide a connection for a short read.
 
         Raises:
-            StorageUnavailable: the database does not answer.
+            StorageUnavailable: the database doesn't answer.
         """
         try:
             with engines.connect(self.reader) as connection:

@@ -16,14 +16,14 @@ from codesdk.storage.faults import connections_dropped
 from codesdk.storage.timeouts import ServerTimeouts, milliseconds
 
 SQLITE_BUSY_TIMEOUT_S = 30.0
-"""Seconds that SQLite's statements wait for another transaction's lock; PostgreSQL's: `patience`."""
+"""Seconds that an SQLite statement waits for a lock. For PostgreSQL, see `ServerTimeouts`."""
 READER_POOL_SIZE = 5
 READER_POOL_OVERFLOW = 15
 """Connections that a process keeps for reading, and how many more it opens under load."""
 
 
 def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
-    """Reads are single statements, each with a snapshot of its own; writes go in transactions of the one writer."""
+    """Create an engine for PostgreSQL. Reads autocommit, each with its own snapshot; the writer uses transactions."""
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
@@ -34,9 +34,9 @@ def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
             "connect_timeout": patience.connect_s,
             "client_encoding": "utf8",
             "application_name": f"codesdk {'writer' if writes else 'reader'} {os.getpid()}",
-            # What a network loses is noticed long before the server's silence is: else a heartbeat would wait with it.
+            # Detects a broken network well before `answer_s`; otherwise heartbeats would wait that long, too.
             "tcp_user_timeout": milliseconds(patience.connect_s),
-            # A host that vanished without a word is noticed within a minute, and not after TCP's two hours.
+            # Detects a vanished host within a minute; TCP's default is two hours.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -57,9 +57,9 @@ def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
 
 
 def sqlite(url: URL, *, writes: bool) -> Engine:
-    """A read is one statement, so it needs no transaction around it."""
+    """Create an engine for SQLite. Reads autocommit, because each is a single statement."""
     isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
-    # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe.
+    # Pooled connections move between threads, one user at a time. SQLite itself is built thread-safe.
     engine = create_engine(
         url,
         connect_args={"check_same_thread": False, "timeout": SQLITE_BUSY_TIMEOUT_S},
@@ -69,29 +69,29 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
     _create_private_file(engine.url.database)
     event.listen(engine, "connect", _set_pragmas)
     if writes:
-        # No listener of "begin": an engine that has one looks for listeners of every statement, too.
+        # No "begin" listener: an engine with one looks for listeners at every statement, too.
         engine.dialect.do_begin = _begin_immediate  # type: ignore[method-assign]
     return engine
 
 
 def connect(engine: Engine) -> Connection:
-    """A connection of its pool.
+    """Check out a connection from the engine's pool.
 
     Raises:
-        DatabaseGone: the server had ended each one that the pool had or made.
-        DBAPIError, PoolTimeout: there is none.
+        DatabaseGone: the server closed every connection that was pooled or created.
+        DBAPIError, PoolTimeout: no connection is available.
     """
     try:
         return engine.connect()
-    except InvalidRequestError as error:  # how the pool says that `_refuse_closed` has sent it away each time
+    except InvalidRequestError as error:  # what the pool raises after `_refuse_closed` rejected each one
         raise connections_dropped() from error
 
 
 def _refuse_closed(connection: Any) -> None:
-    # A server that ends a connection says so on it, and an idle one is otherwise silent: a look at the socket finds
-    # what a ping would, without the round trip. The pool then makes a new connection.
+    # A closed connection's socket is readable, an idle one's is not: polling it finds what a ping would, without the
+    # round trip. The pool then creates a new connection.
     with suppress(Exception):
-        looked = select.poll()  # select() takes no descriptor above 1023
+        looked = select.poll()  # select() can't take descriptors above 1023
         looked.register(connection.fileno(), select.POLLIN)
         if not looked.poll(0):
             return
@@ -103,9 +103,9 @@ def _reader_settings(patience: ServerTimeouts) -> str:
 
 
 def _writer_settings(patience: ServerTimeouts) -> str:
-    # No statement_timeout: it would let go of a COMMIT that waits for a synchronous standby, and call that a success.
+    # No statement_timeout: it would end a COMMIT's wait for a synchronous standby and report success.
     limits = _set_config(lock_timeout=patience.lock_s, idle_in_transaction_session_timeout=patience.stalled_s)
-    # An acknowledged event survives power loss, whatever this server's default is (docs/adr/0003).
+    # An acknowledged event must survive power loss, whatever the server's default (docs/adr/0003).
     durable = (
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"
     )
@@ -113,7 +113,7 @@ def _writer_settings(patience: ServerTimeouts) -> str:
 
 
 def _set_config(**seconds: float) -> str:
-    # No options at the connection's start: PgBouncer refuses those.
+    # Not as startup options: PgBouncer refuses those.
     return "SELECT " + ", ".join(f"set_config('{name}', '{milliseconds(s)}', false)" for name, s in seconds.items())
 
 
@@ -124,10 +124,11 @@ def _run_setup(connection: Any, statement: str) -> None:
 
 
 def _create_private_file(path: str | None) -> None:
-    # SQLite would make it readable to all, and a data directory that was there before may let them in.
+    # SQLite would create it world-readable, and an existing data directory may be open to others.
     if path and not path.startswith((":", "file:")):
-        with suppress(OSError):  # SQLite says better what is wrong
-            # Only where it is new: closing a file drops this process's locks on it, which SQLite counts on.
+        with suppress(OSError):  # SQLite reports the error better
+            # Only if new: closing any descriptor of a file drops this process's POSIX locks on it, which SQLite relies
+            # on.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -135,13 +136,14 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # the dialect opens transactions, not the driver
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA journal_mode=WAL")
-        # FULL: an acknowledged event survives power loss; with NORMAL its seq could be given again (docs/adr/0003).
+        # FULL: an acknowledged event must survive power loss. With NORMAL its seq could be assigned again
+        # (docs/adr/0003).
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={int(SQLITE_BUSY_TIMEOUT_S * 1000)}")
 
 
 def _begin_immediate(dbapi_connection: PoolProxiedConnection) -> None:
-    # It takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
+    # Takes the write lock at once: a deferred transaction that upgrades can fail with SQLITE_BUSY.
     with closing(dbapi_connection.cursor()) as cursor:
         cursor.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 
 class database_now(FunctionElement[float]):  # noqa: N801 (reads as the SQL function that it is)
-    """Seconds since the epoch when the statement runs. Expiry is judged by this one clock, not by each process's."""
+    """Seconds since the epoch when the statement runs. Expiry uses this one clock instead of each process's own."""
 
     type = Float()
     inherit_cache = True
@@ -25,13 +25,13 @@ def _sqlite_now(_element: Any, _compiler: Any, **_kw: Any) -> str:
 
 @compiles(database_now, "postgresql")
 def _postgresql_now(_element: Any, _compiler: Any, **_kw: Any) -> str:
-    # clock_timestamp(), not now(), which is fixed for the transaction. extract() gives numeric; the columns are double.
+    # Not now(), which is fixed for the transaction. The cast is needed because extract() returns numeric.
     return "CAST(extract(epoch from clock_timestamp()) AS double precision)"
 
 
 def in_list(column: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
-    """`column IN (…)` with one literal for each value.
+    """Build `column IN (…)` with one literal per value.
 
-    SQLAlchemy expands a list of plain values, and compiles part of the statement, at every run.
+    For a list of plain values, SQLAlchemy expands and recompiles part of the statement at every run.
     """
     return column.in_([literal(str(value)) for value in values])

@@ -15,7 +15,7 @@ _NOTHING_LOST = "Nothing that was acknowledged is lost."
 
 
 class StorageUnavailable(Fault):
-    """The database cannot be opened, is full, locked, damaged or gone."""
+    """The database can't be opened, or is full, locked, damaged or gone."""
 
     code = "STORAGE_UNAVAILABLE"
     retryable = True
@@ -25,19 +25,19 @@ class StorageUnavailable(Fault):
 
 
 class DatabaseGone(StorageUnavailable):
-    """Nobody answers at the database's place, or the connection broke."""
+    """The database doesn't answer, or the connection broke."""
 
     code = "DATABASE_GONE"
 
 
 class CommitIndeterminate(DatabaseGone):
-    """The connection broke with a commit on its way: what was to be kept may be there, or not."""
+    """The connection broke during a commit, so the transaction may have taken effect or not."""
 
     code = "COMMIT_UNHEARD"
 
 
 class DatabaseLoginRefused(StorageUnavailable):
-    """The database answers and does not let this user in, or has no database of that name."""
+    """The database rejects the login, or has no database of that name."""
 
     code = "DATABASE_LOGIN_REFUSED"
     retryable = False
@@ -45,13 +45,13 @@ class DatabaseLoginRefused(StorageUnavailable):
 
 
 class ConnectionsExhausted(StorageUnavailable):
-    """Every connection is taken, the server's or this process's."""
+    """All connections are in use, the server's or this process's."""
 
     code = "DATABASE_CROWDED"
 
 
 class DatabaseReadOnly(StorageUnavailable):
-    """The database takes no writes: a standby, a read-only file or a setting."""
+    """The database is read-only: a standby, a read-only file or a setting."""
 
     code = "DATABASE_READ_ONLY"
     retryable = False
@@ -59,25 +59,25 @@ class DatabaseReadOnly(StorageUnavailable):
 
 
 class DatabaseLocked(StorageUnavailable):
-    """Another transaction holds what this one needs, for longer than one waits."""
+    """Another transaction held a needed lock for longer than the lock timeout."""
 
     code = "DATABASE_LOCKED"
 
 
 class StatementTimeout(StorageUnavailable):
-    """A statement took longer than one waits, or somebody ended it."""
+    """A statement exceeded its timeout, or was cancelled."""
 
     code = "DATABASE_SLOW"
 
 
 class DatabaseFull(StorageUnavailable):
-    """The database's disk has no room."""
+    """The database's disk is full."""
 
     code = "DATABASE_FULL"
 
 
 class ValueRefused(StorageUnavailable):
-    """A value that the database cannot hold: text with a NUL, or longer than its place. The caller's, not the database's."""
+    """A value can't be stored: text with a NUL, or too long for its column. The caller's error, not the database's."""
 
     code = "VALUE_REFUSED"
     retryable = False
@@ -87,7 +87,7 @@ class ValueRefused(StorageUnavailable):
 
 
 class WriteConflict(Fault):
-    """What a unit of work had read is no longer true at its end. The writer runs it again; callers see it rarely."""
+    """Data that a unit of work had read changed before its end. The writer retries it, so callers rarely see this."""
 
     code = "OVERTAKEN"
     retryable = True
@@ -112,7 +112,7 @@ _VALUE = _FaultKind(ValueRefused, "Send text without NUL characters, and shorter
 _OTHER = _FaultKind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
 
 NO_ANSWER = "HYT00"
-"""A state of our own, named as ODBC does: the server was waited for in vain (`patience`). It sends none then."""
+"""Our own SQLSTATE, named like ODBC's timeout: the server didn't answer in time (`ServerTimeouts`)."""
 _SQLSTATES = {
     NO_ANSWER: _GONE,
     "22": _VALUE,
@@ -128,7 +128,7 @@ _SQLSTATES = {
     "57P": _GONE,
     "57014": _TIMEOUT,
 }
-"""By the longest prefix of SQLSTATE (PostgreSQL's manual, appendix A)."""
+"""Fault by SQLSTATE; the longest prefix wins (PostgreSQL's manual, appendix A)."""
 _MESSAGE_PATTERNS = (
     (_VALUE, r"cannot contain NUL"),
     (_LOGIN, r"password authentication failed|no password supplied|role \".*\" does not exist|no pg_hba\.conf entry"),
@@ -143,7 +143,7 @@ _MESSAGE_PATTERNS = (
         r"connection (is )?(lost|bad)|in recovery mode|No route|unreachable|SSL SYSCALL|EOF detected|reset by peer",
     ),
 )
-"""libpq gives no SQLSTATE for a connection that was never made; its words are all that there is."""
+"""Fault by message: libpq gives no SQLSTATE for a connection that was never established."""
 _SQLITE_ERRORS = {
     "SQLITE_READONLY": _READ_ONLY,
     "SQLITE_BUSY": _LOCKED,
@@ -152,13 +152,13 @@ _SQLITE_ERRORS = {
     "SQLITE_CANTOPEN": _GONE,
 }
 _ROLLED_BACK = ("40001", "40P01")
-"""Serialization failure and deadlock: the server has undone the transaction, whatever of it had been done."""
+"""Serialization failure and deadlock: the server has rolled the transaction back."""
 _UNIQUE_VIOLATION = "23505"
-"""A unique constraint: in a unit that looked before, another transaction made the same in between."""
+"""Unique violation: another transaction inserted the same row after this unit looked for it."""
 
 
 def to_fault(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
-    """Translate the driver's error. Its first line is kept: the further ones may hold values."""
+    """Translate the driver's error. Keeps only its first line, because the following ones may contain values."""
     if isinstance(error, PoolTimeout):
         return ConnectionsExhausted(
             f"Every database connection of this process is in use. {_NOTHING_LOST}",
@@ -171,41 +171,41 @@ def to_fault(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
 
 
 def connections_dropped() -> DatabaseGone:
-    """Of a server that ends connections as soon as they are made, as one does that stops or crashes."""
+    """Build the fault for a server that closes connections at once, as one that is stopping or crashing does."""
     return DatabaseGone(
         f"The database ended each connection as soon as it was made. {_NOTHING_LOST}", advice=_GONE.advice
     )
 
 
 def commit_indeterminate(error: DBAPIError) -> CommitIndeterminate:
-    """Translate what broke a connection whose commit had been sent."""
+    """Translate the error that broke a connection after its commit had been sent."""
     return CommitIndeterminate(
         f"The database broke off in a commit: {_message_of(error)}. {_NOTHING_LOST}", advice=_GONE.advice
     )
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether the server itself has taken the transaction back and asks for it again."""
+    """Return whether the server has rolled the transaction back and expects a retry."""
     return _sqlstate(error) in _ROLLED_BACK
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the work may succeed when it is run again at once, because others were faster."""
+    """Return whether an immediate retry may succeed, because a concurrent transaction caused the error."""
     return isinstance(error, WriteConflict) or is_rolled_back(error) or _sqlstate(error) == _UNIQUE_VIOLATION
 
 
 def is_lock_timeout(error: BaseException) -> TypeGuard[DBAPIError]:
-    """Whether a statement waited for another transaction's lock as long as one waits."""
+    """Return whether a statement hit the lock timeout."""
     return isinstance(error, DBAPIError) and _classify(error, "") is _LOCKED and not is_rolled_back(error)
 
 
 def is_unresponsive(error: BaseException) -> bool:
-    """Whether the server did not answer in time: whoever asks again at once waits as long once more."""
+    """Return whether the server failed to answer in time. An immediate retry would wait as long again."""
     return _sqlstate(error) == NO_ANSWER
 
 
 def is_disconnected(error: BaseException) -> bool:
-    """Whether the connection broke. Before the commit was sent, nothing of the transaction can have stayed."""
+    """Return whether the connection broke. If the commit had not been sent, nothing of the transaction was stored."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
@@ -224,11 +224,11 @@ def _classify(error: DBAPIError, words: str) -> _FaultKind:
 
 
 def _message_of(error: DBAPIError) -> str:
-    # What a server says of a value stands in the lines after the first (DETAIL, LINE), and in those of bad data.
+    # Servers quote values in the lines after the first (DETAIL, LINE), and in any line of data errors (class 22).
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     return lines[0].rstrip(".:") if lines and not _sqlstate(error).startswith("22") else type(error.orig).__name__
 
 
 def _sqlstate(error: BaseException) -> str:
-    """SQLSTATE of PostgreSQL; empty for SQLite, and where there is none."""
+    """Return PostgreSQL's SQLSTATE; empty for SQLite, and if there is none."""
     return (getattr(error.orig, "sqlstate", None) or "") if isinstance(error, DBAPIError) else ""

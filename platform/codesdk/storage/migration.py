@@ -21,20 +21,20 @@ from codesdk.storage.faults import to_fault
 from codesdk.storage.timeouts import without_timeout
 
 _ADVISORY_LOCK = text("SELECT pg_advisory_xact_lock(4907341250)")
-"""Processes that start together take turns; the number is arbitrary, and ours. SQLite's BEGIN IMMEDIATE does the same."""
+"""Serializes processes that start together. The number is arbitrary. On SQLite, BEGIN IMMEDIATE does the same."""
 _FOREIGN_KEY_CHECK = text("PRAGMA foreign_key_check")
 SCRIPTS_DIR = Path(__file__).parent / "migrations"
 
 
 class SchemaUnknown(Fault):
-    """The database names a revision that this version does not know."""
+    """The database is at a revision that this version doesn't know."""
 
     code = "SCHEMA_UNKNOWN"
     exit_code = ExitCode.DATA
 
 
 class SchemaBehind(Fault):
-    """The database lacks migrations, and this process does not run them."""
+    """The database lacks migrations, and this process doesn't run them."""
 
     code = "SCHEMA_BEHIND"
     retryable = True
@@ -43,21 +43,21 @@ class SchemaBehind(Fault):
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
-    """Apply every missing migration, in one transaction each. A database that is up to date is left alone.
+    """Apply every missing migration, all in one transaction. Does nothing if the schema is current.
 
     Raises:
-        StorageUnavailable: the database does not answer or refuses.
-        SchemaUnknown: a newer version has migrated it, or it is not ours.
+        StorageUnavailable: the database doesn't answer, or refuses.
+        SchemaUnknown: a newer version has migrated it, or it isn't a CodeSDK database.
     """
     with _migration_config(database) as config:
         command.upgrade(config, revision)
 
 
 def downgrade(database: Database, revision: str) -> None:
-    """Take back every migration after that one ("base": all of them), with what only they could hold.
+    """Revert every migration after `revision` ("base": all), with the data that only they could hold.
 
     Raises:
-        StorageUnavailable, SchemaUnknown: as `upgrade` says; nothing was changed.
+        StorageUnavailable, SchemaUnknown: as in `upgrade`; nothing was changed.
     """
     with _migration_config(database) as config:
         command.downgrade(config, revision)
@@ -70,7 +70,7 @@ def _migration_config(database: Database) -> Iterator[Config]:
     try:
         with (
             connect(database.writer) as connection,
-            without_timeout(connection),  # a table is rewritten for as long as it is large
+            without_timeout(connection),  # rewriting a table takes as long as the table is large
             _foreign_keys_off(connection, database),
             connection.begin(),
         ):
@@ -91,15 +91,15 @@ def _migration_config(database: Database) -> Iterator[Config]:
 
 @contextmanager
 def _foreign_keys_off(connection: Connection, database: Database) -> Iterator[None]:
-    """Foreign keys let go on SQLite, which alters a table by making it anew: the rows that name it would forbid that.
+    """Disable foreign keys on SQLite, which alters a table by re-creating it; referencing rows would forbid that.
 
-    They are checked before the commit instead. PostgreSQL alters in place.
+    They are checked before the commit instead. PostgreSQL alters tables in place.
     """
     driver = connection.connection.driver_connection
     if not database.is_sqlite or driver is None:
         yield
         return
-    driver.execute("PRAGMA foreign_keys=OFF")  # says nothing inside a transaction
+    driver.execute("PRAGMA foreign_keys=OFF")  # has no effect inside a transaction
     try:
         yield
     finally:
@@ -107,20 +107,20 @@ def _foreign_keys_off(connection: Connection, database: Database) -> Iterator[No
 
 
 def ensure_schema(database: Database, *, migrate: bool) -> None:
-    """Make sure that the schema is this version's: by migrating where that is ours to do, else by looking.
+    """Make sure that the schema is current: migrate it if `migrate` is set, else only check it.
 
     Raises:
-        SchemaBehind, SchemaUnknown: it is another one, and not ours to change.
+        SchemaBehind, SchemaUnknown: the schema differs, and this process may not or can't migrate it.
     """
     (upgrade if migrate else require_current_schema)(database)
 
 
 def require_current_schema(database: Database) -> None:
-    """See that the database has exactly this version's schema; changes nothing.
+    """Check that the database has exactly this version's schema. Changes nothing.
 
     Raises:
-        StorageUnavailable: the database does not answer or refuses.
-        SchemaBehind: migrations are missing. SchemaUnknown: as `upgrade` says.
+        StorageUnavailable: the database doesn't answer, or refuses.
+        SchemaBehind: migrations are missing. SchemaUnknown: as in `upgrade`.
     """
     scripts = ScriptDirectory(str(SCRIPTS_DIR))
     found = current_revision(database)
@@ -138,10 +138,10 @@ def require_current_schema(database: Database) -> None:
 
 
 def current_revision(database: Database) -> str | None:
-    """The newest migration that the database has; None where it has none.
+    """Return the database's revision. None if it has no migration.
 
     Raises:
-        StorageUnavailable: the database does not answer or refuses.
+        StorageUnavailable: the database doesn't answer, or refuses.
     """
     with database.read() as connection:
         try:

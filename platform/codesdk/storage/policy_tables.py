@@ -6,34 +6,34 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Tab
 
 from codesdk.storage.metadata import ID, metadata
 
-policy_texts = Table(  # what bundles say, by what their rules say; never changed
+policy_texts = Table(  # the files of bundles, by hash of their rules; immutable
     "policy_texts",
     metadata,
     Column("hash", String(71), primary_key=True),
     Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
 )
 
-rate_uses = Table(  # calls that a rule with a rate let through, while its window holds them
+rate_uses = Table(  # calls that count against a rule's rate limit, while in its window
     "rate_uses",
     metadata,
-    Column("rule", String(80), primary_key=True),  # its id, with its layer
+    Column("rule", String(80), primary_key=True),  # the rule's id, with its layer
     Column("owner", ID, primary_key=True),  # session, principal or tenant
     Column("call_id", ID, primary_key=True),
     Column("at", Float, nullable=False),
     Index("ix_rate_uses_at", "rule", "owner", "at"),
 )
 
-policy_versions = Table(  # the bundles that a layer ever had, by what their rules say
+policy_versions = Table(  # every bundle that a layer has had, by hash of its rules
     "policy_versions",
     metadata,
     Column("layer", ID, primary_key=True),  # shared, or the tenant's id
     Column("hash", String(71), ForeignKey("policy_texts.hash"), primary_key=True),
     Column("name", String(64), nullable=False),
     Column("made_at", Float, nullable=False),
-    Column("made_by", ID),  # the principal; none where it came from files
+    Column("made_by", ID),  # the principal; none if loaded from files
 )
 
-policy_pins = Table(  # what is in force in place of the files, and what is tried beside it
+policy_pins = Table(  # the version in force instead of the files, and the shadow
     "policy_pins",
     metadata,
     Column("layer", ID, primary_key=True),
@@ -41,7 +41,7 @@ policy_pins = Table(  # what is in force in place of the files, and what is trie
     Column("hash", String(71), ForeignKey("policy_texts.hash"), nullable=False),
 )
 
-policy_changes = Table(  # what came into force when, and by whom; only added to
+policy_changes = Table(  # the history of what was in force; append-only
     "policy_changes",
     metadata,
     Column("id", ID, primary_key=True),
@@ -55,14 +55,14 @@ policy_changes = Table(  # what came into force when, and by whom; only added to
     Index("ix_policy_changes_layer", "layer", "at"),
 )
 
-policy_shadow_counts = Table(  # how a candidate decided live calls, beside what was in force
+policy_shadow_counts = Table(  # a shadow's decisions on live calls, compared with those in force
     "policy_shadow_counts",
     metadata,
     Column("layer", ID, primary_key=True),
     Column("hash", String(71), primary_key=True),
     Column("before", String(8), primary_key=True),
     Column("after", String(8), primary_key=True),  # or error
-    Column("rule", String(80), primary_key=True),  # the first that decided; empty for the default
+    Column("rule", String(80), primary_key=True),  # the first rule that decided; empty for the default
     Column("count", BigInteger, nullable=False),
     Column("last_call", ID, nullable=False),
     Column("last_at", Float, nullable=False),

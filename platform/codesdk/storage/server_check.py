@@ -10,7 +10,7 @@ from sqlalchemy import text
 from codesdk.storage.database import Database
 
 MIN_SERVER_VERSION = 140000
-"""`server_version_num` of PostgreSQL 14; tests run on Debian's 15, and nothing newer than 14 is used."""
+"""`server_version_num` of PostgreSQL 14, the oldest supported version; tests run on Debian's 15."""
 _SERVER_QUERY = text(
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
     " pg_encoding_to_char(encoding) AS encoding, current_setting('fsync') AS fsync,"
@@ -21,22 +21,22 @@ _SERVER_QUERY = text(
 
 
 class ServerReport(NamedTuple):
-    """What the server says."""
+    """A PostgreSQL server's version and settings."""
 
     name: str
-    """The database as it may be shown."""
+    """The database's name for display."""
     version: str
     connections: int
-    """Most connections that the server takes; each process of CodeSDK uses up to 20."""
+    """The server's `max_connections`. Each CodeSDK process uses up to 20."""
     wrong: tuple[str, ...]
-    """What breaks a promise of ours, each with what to do."""
+    """Settings that break a guarantee, each with the fix."""
 
 
 def inspect_server(url: str) -> ServerReport:
-    """Connect once and ask.
+    """Connect once and read the server's version and settings.
 
     Raises:
-        DatabaseUrlWrong, StorageUnavailable: with what to do.
+        DatabaseUrlWrong, StorageUnavailable: with advice.
     """
     with closing(Database(url)) as database, database.read() as connection:
         row = connection.execute(_SERVER_QUERY).one()

@@ -12,7 +12,7 @@ from codesdk.storage.database import Database
 
 
 class CopyFailed(Fault):
-    """The database could not be copied, or its copy is not whole."""
+    """The database couldn't be copied, or the copy is damaged."""
 
     code = "COPY_FAILED"
     exit_code = ExitCode.CANNOT_WRITE
@@ -21,16 +21,15 @@ class CopyFailed(Fault):
 def copy_database(database: Database, target: Path) -> None:
     """Copy every committed row, as of one moment, into the new file `target`, durably.
 
-    SQLite's own backup, in one step: a reader's transaction, which in WAL mode holds up no writer, and which sees no half
-    of a transaction.
+    Uses SQLite's backup API in one step: one read transaction, which in WAL mode blocks no writer.
 
     Raises:
-        CopyFailed: it cannot be read or written, or the copy does not pass SQLite's own check.
+        CopyFailed: the database can't be read or the copy can't be written, or the copy fails SQLite's integrity check.
     """
     try:
         with closing(database.reader.raw_connection()) as source, closing(sqlite3.connect(target)) as copy:
             source.driver_connection.backup(copy)  # type: ignore[union-attr]
-            copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+            copy.execute("PRAGMA journal_mode=DELETE")  # a single file, without a WAL next to it
             found = copy.execute("PRAGMA integrity_check").fetchone()
         if found != ("ok",):
             raise CopyFailed(f"The copy of the database is damaged: {found}.", advice="Check the disk that it is on.")

@@ -1,8 +1,8 @@
 """Timeouts for statements and connections of PostgreSQL.
 
-No driver and no kernel says so of a server that stands still while its connections are up: its processes are stopped,
-its disk hangs, its packets are dropped on the way. So each wait of a connection has an end of ours. Beyond it the
-connection is closed, which makes of a silence what the rest of the code knows: a connection that broke.
+Neither driver nor kernel notices a server that hangs while its connections stay up: stopped processes, a hanging disk,
+dropped packets. So every wait on a connection has a timeout here. When it expires, the connection is closed, and the
+rest of the code sees an ordinary broken connection.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ from codesdk.domain.clock import Clock, SystemClock
 from codesdk.storage.faults import NO_ANSWER
 
 ANSWER_TIMEOUT_S = 30.0
-"""Seconds of silence after which a statement is given up, where no setting says otherwise: below the 60 s that the
-shortest-tempered agent CLIs wait for a call."""
+"""Default for the seconds of silence after which a statement is given up. Below 60 s, the shortest call timeout of the
+agent CLIs.
+"""
 NO_TIMEOUT = 0.0
-"""In place of such seconds: whatever is asked may take as long as it takes."""
+"""No limit."""
 BREAKER_OPEN_S = 1.0
-"""Seconds after a silence in which nobody else is made to wait for the same: what has queued up meanwhile is refused."""
+"""Seconds after a timeout during which other requests fail at once instead of waiting for the same silence."""
 IDLE_TRANSACTION_S = 15.0
-"""Seconds that a transaction of ours may stand still (a stopped process) before PostgreSQL ends it and frees its rows.
+"""Seconds that one of our transactions may be idle (a stopped process) before PostgreSQL ends it and frees its rows.
 
-Well below a host's lease: a heartbeat may have to wait for such a row, and its host must not be lost for that."""
+Well below a host's lease: a heartbeat may have to wait for such a row, and its host must not count as lost for that.
+"""
 CONNECT_TIMEOUT_S = 10.0
-"""Seconds for a connection to PostgreSQL; the driver takes whole ones, and two at least."""
+"""Seconds to connect to PostgreSQL. The driver takes whole seconds, at least two."""
 
 
 class ServerTimeouts:
-    """Of one database. Each number leaves the ones before it their time, so that the plainest word comes first."""
+    """The timeouts of one database. Each leaves time for those before it, so the most specific error comes first."""
 
     def __init__(self, answer_s: float = ANSWER_TIMEOUT_S, clock: Clock | None = None) -> None:
-        """`answer_s`: seconds that the server may be silent; `NO_TIMEOUT`: no end, but for locks and new connections.
+        """Compute the timeouts.
 
-        `clock`: the machine's, where none is given: what is waited for here is a socket, for which no other one moves.
+        Args:
+            answer_s: seconds that the server may be silent; `NO_TIMEOUT`: only locks and new connections are limited.
+            clock: the system clock by default, because these waits are for sockets, which no fake clock advances.
         """
         self._clock = clock or SystemClock()
         self.answer_s = answer_s
@@ -47,13 +51,13 @@ class ServerTimeouts:
         self.connect_s = max(2, math.ceil(min(CONNECT_TIMEOUT_S, given)))
         self.stalled_s = min(IDLE_TRANSACTION_S, given / 2)
         self.lock_s = given * 2 / 3
-        """For another transaction's lock: longer than one may stand still."""
+        """For another transaction's lock; longer than a transaction may be idle."""
         self.statement_s = answer_s * 5 / 6
-        """For a reader's statement, on the server's clock. 0: no end."""
+        """For a reader's statement, on the server's clock. 0: no limit."""
         self._breaker_open_until = -math.inf
 
     def connect(self, dialect: Dialect, _record: object, args: list[Any], more: dict[str, Any]) -> Any:
-        """Make a connection whose every wait has an end; of a server that was silent just now nobody is asked for one."""
+        """Connect, with a timeout on every wait. Fails at once while the breaker is open."""
         driver: Any = dialect.loaded_dbapi
         self._check_breaker(driver)
         try:
@@ -64,7 +68,7 @@ class ServerTimeouts:
         return made
 
     def check(self, dialect: Dialect) -> None:
-        """As `connect`, before a connection is used that was made before."""
+        """Fail at once while the breaker is open; called before a pooled connection is used."""
         self._check_breaker(dialect.loaded_dbapi)
 
     def _check_breaker(self, driver: Any) -> None:
@@ -83,7 +87,7 @@ def _timeout_error(driver: Any, words: str) -> Exception:
 
 
 class _BoundedWait:
-    """In place of a connection's own `wait`, which every statement and commit goes through."""
+    """Replaces a connection's `wait`, which every statement and commit goes through."""
 
     def __init__(self, connection: Any, answer_s: float, clock: Clock, silence: Callable[[float], Exception]) -> None:
         self._connection = connection
@@ -96,14 +100,14 @@ class _BoundedWait:
         return self._wait(self._bounded(steps) if self.answer_s else steps, *args, **more)
 
     def _bounded(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """The driver's own steps: it sends each what is ready on the socket, or ten times a second that nothing is."""
+        """Run the driver's steps with a timeout. It sends what the socket is ready for, or nothing every 0.1 s."""
         try:
             wanted = next(steps)
             until = self._clock.monotonic() + self.answer_s
             while True:
                 ready = yield wanted
                 if ready:
-                    until = self._clock.monotonic() + self.answer_s  # a long answer is no silence
+                    until = self._clock.monotonic() + self.answer_s  # a long answer is not silence
                 elif self._clock.monotonic() > until:
                     self._connection.close()
                     raise self._open_breaker(self.answer_s)
@@ -114,9 +118,9 @@ class _BoundedWait:
 
 @contextmanager
 def without_timeout(connection: Connection) -> Iterator[None]:
-    """Let the statements of the block take as long as they take: for those whose work grows with what is stored.
+    """Lift the statement timeout within the block, for statements whose duration grows with the stored data.
 
-    Locks are waited for no longer than else. On SQLite nothing needs lifting.
+    The lock timeout stays. Does nothing on SQLite.
     """
     driver: Any = connection.connection.driver_connection
     wait = getattr(driver, "wait", None)
@@ -131,10 +135,10 @@ def without_timeout(connection: Connection) -> Iterator[None]:
         yield
     finally:
         wait.answer_s = before
-        if is_reader and not driver.closed:  # the pool lends it again
+        if is_reader and not driver.closed:  # the pool reuses the connection
             connection.exec_driver_sql(f"SET statement_timeout = {milliseconds(ServerTimeouts(before).statement_s)}")
 
 
 def milliseconds(seconds: float) -> int:
-    """As PostgreSQL's settings take them; 0 stays 0, which is "no end" there, too."""
+    """Convert to the unit of PostgreSQL's settings. 0 stays 0, which means no limit there, too."""
     return math.ceil(seconds * 1000)

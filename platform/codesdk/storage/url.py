@@ -17,26 +17,27 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
-"""What may stand before `://`, and the one driver behind each."""
+"""The accepted schemes, and the driver for each."""
 
 MEMORY_VFS = "memdb"
-"""SQLite's file system in memory (since 3.36)."""
+"""SQLite's in-memory file system (since 3.36)."""
 _NUMBERS = itertools.count()
 
 
 class DatabaseUrlWrong(Fault):
-    """The database's URL names none that this installation can use."""
+    """The database URL is invalid or unsupported."""
 
     code = "DATABASE_URL_WRONG"
     exit_code = ExitCode.USAGE
 
 
 def parse_url(text: str) -> URL:
-    """Read a URL and name its driver.
+    """Parse a URL and select its driver.
 
     Raises:
-        DatabaseUrlWrong: it cannot be read, or names another kind of database. Its text is not repeated: a password
-            may stand in it.
+        DatabaseUrlWrong: the URL is invalid, or names an unsupported database. The message doesn't repeat the URL,
+            which
+            may contain a password.
     """
     try:
         url = make_url(text)
@@ -47,26 +48,26 @@ def parse_url(text: str) -> URL:
                 advice=f"It must begin with sqlite:/// or postgresql://. {_ADVICE}",
             )
     except (ArgumentError, ValueError) as error:
-        # The parser's own words repeat the URL.
+        # The parser's message repeats the URL.
         raise DatabaseUrlWrong("The database's URL cannot be read.", advice=_ADVICE) from error
     url = url.set(drivername=driver)
     return _new_memory_url() if driver == "sqlite" and url.database in (None, "", ":memory:") else url
 
 
 def is_in_memory(url: URL) -> bool:
-    """Whether the database is gone with its last connection."""
+    """Return whether the database ends with its last connection."""
     return url.query.get("vfs") == MEMORY_VFS
 
 
 def _new_memory_url() -> URL:
-    # A plain `:memory:` is each connection's own, and one with a shared cache lets readers fail instead of wait. SQLite's
-    # memdb is one database for every connection of the process that says its name, with the locks of a file.
+    # A plain `:memory:` belongs to one connection, and with a shared cache readers fail instead of waiting. A memdb is
+    # shared by all connections of the process that use its name, with a file's locking.
     name = f"file:/codesdk-{next(_NUMBERS)}"
     return URL.create("sqlite", database=name, query={"vfs": MEMORY_VFS, "uri": "true"})
 
 
 def display_url(url: URL) -> str:
-    """The URL as it may be shown: no password, no options (one of them may be a password, too)."""
+    """Render the URL for display, without password and options (an option may be a password, too)."""
     if is_in_memory(url):
         return "sqlite in memory"
     bare = URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database)

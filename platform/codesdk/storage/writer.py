@@ -1,14 +1,13 @@
-"""The process's one writer: units of work as closures, committed in small groups.
+"""The process's one writer: runs units of work as closures and commits them in small groups.
 
-A closure that raises leaves nothing and fails alone: its group is then run anew, each closure in a savepoint of its own.
-Steps that take hot row
-locks (a session's counter) run last and in sorted order, so that writers of several processes cannot deadlock on them
-and hold those locks only for the length of the commit. What must happen outside (a hint, a wake-up) is said after the
-commit, on another thread, so that a slow listener never slows a commit.
+A closure that raises is rolled back alone: the group then runs again, each closure in its own savepoint. Steps that
+lock hot rows (a session's counter) run last and in sorted order, so that several processes can't deadlock on them and
+hold them only during the commit. External effects (a hint, a wake-up) run after the commit on another thread, so that a
+slow listener never delays a commit.
 
-On PostgreSQL several processes write at once, so a unit can be overtaken: a deadlock, a row that another one made
-first, a step that finds what its unit read no longer true. Then nothing of it stays, and it is run again. **A closure
-may therefore run more than once: it changes nothing but the database before its commit.**
+On PostgreSQL several processes write at once, so a unit can hit a conflict: a deadlock, a row that another process
+inserted first, data that changed since the unit read it. The unit is then rolled back and runs again. **A closure may
+therefore run more than once: it changes nothing but the database before its commit.**
 """
 
 from __future__ import annotations
@@ -57,8 +56,9 @@ RETRY_DELAY_S = 0.02
 
 
 SHORT_LOCK_TIMEOUT_MS = 250
-"""For another transaction's lock, once a unit of the group was refused one. A table that is locked as a whole would else
-cost each unit its whole wait, one after the other."""
+"""Lock timeout for the rest of a group after one unit hit the normal one. Otherwise, if a whole table is locked, each
+unit would wait the full time, one after the other.
+"""
 
 
 class WriterClosed(Fault):
@@ -70,7 +70,7 @@ class WriterClosed(Fault):
 
 
 Flush = Callable[[Connection, dict[str, list[Any]]], object]
-"""Stores what the units of a group collected, by key and in the order of keys."""
+"""Stores what the group's units collected, by key, in key order."""
 
 
 class Unit:
@@ -94,20 +94,21 @@ class Unit:
         return self._connection
 
     def batch(self, flush: Flush, key: str) -> list[Any]:
-        """The unit's list for `key`. Empty: nothing was put there yet.
+        """Return the unit's list for `key`, empty at first.
 
-        One call of `flush` gets the lists of all units of the group, after their statements and before other last steps.
+        One call of `flush` gets the lists of all units of the group, after their statements and before the other last
+        steps.
         """
         return self.batches.setdefault((flush, key), [])
 
     def at_end(self, key: str, step: Callable[[Connection], object]) -> None:
-        """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
+        """Run `step` at the end of the transaction, ordered by `key` across all units of the group."""
         self.last_steps.append((key, step))
 
     def after_commit(self, effect: Callable[[], None], *, urgent: bool = False) -> None:
         """Run `effect` once the unit is durable. A crash may lose it, so use it for hints only.
 
-        `urgent`: before the others of the group, since somebody waits for it and each takes a round trip.
+        `urgent`: run before the group's other effects, because a caller waits for it and each takes a round trip.
         """
         (self.urgent if urgent else self.effects).append(effect)
 
@@ -121,22 +122,23 @@ class _Job(Generic[T]):
 class Writer:
     """Runs units of work, one group at a time. Safe to call from any thread, but not from within a unit.
 
-    A caller that finds nobody at work commits at once, on its own thread: waking another would cost a quiet process as
-    much as the commit. What comes meanwhile waits for the writer's thread, which takes it as one group.
+    A caller that finds the writer idle commits at once, on its own thread: in a quiet process, waking another thread
+    costs as much as the commit. Units that arrive meanwhile wait for the writer's thread, which commits them as one
+    group.
     """
 
     def __init__(self, database: Database, lock_path: Path | None = None) -> None:
-        """`lock_path`: a file that SQLite's writers of all processes lock in turn; fair where SQLite's own is not."""
+        """Create the writer. `lock_path`: a lock file for the SQLite writers of all processes; fairer than SQLite's."""
         self._database = database
         self._lock_path = lock_path
         self._lock: IO[str] | None = None
-        """Open from the first commit on: another file at its path is another data directory."""
+        """Open from the first commit on. If the path then names another file, the data directory was replaced."""
         self._jobs: queue.SimpleQueue[_Job[Any]] = queue.SimpleQueue()
-        self._commit_lock = threading.Lock()  # whoever commits holds it
+        self._commit_lock = threading.Lock()  # held during a commit
         self._wake = threading.Event()
         self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
         self._closed = False
-        self._submit_lock = threading.Lock()  # nothing is handed in after the closing, where nobody would take it
+        self._submit_lock = threading.Lock()  # no unit may be queued after `close`, because no thread would run it
         self._threads = [
             threading.Thread(target=self._writer_loop, name="codesdk-writer", daemon=True),
             threading.Thread(target=self._run_effects, name="codesdk-after-commit", daemon=True),
@@ -148,7 +150,7 @@ class Writer:
         """Run `work` and wait until it's durable. If it raises, its changes are rolled back and the error is raised here.
 
         Raises:
-            StorageUnavailable: the transaction could not be committed; CommitUnheard: whether it was is not known.
+            StorageUnavailable: the transaction was not committed. CommitIndeterminate: it may have been committed.
             WriterClosed: after `close`.
         """
         job: _Job[T] = _Job(work)
@@ -156,7 +158,7 @@ class Writer:
             if self._closed:
                 raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
             self._jobs.put(job)
-        # A signal's exception comes out in the main thread alone, and must not end the units of others.
+        # Not on the main thread: a signal handler's exception is raised there and would fail other callers' units.
         if threading.current_thread() is not threading.main_thread() and self._commit_lock.acquire(blocking=False):
             try:
                 self._commit_group()
@@ -233,13 +235,13 @@ class Writer:
                 except _UnitFailed as failed:
                     transaction.close()
                     guarded = True
-                    if is_lock_timeout(failed.reason):  # it has waited as long as one waits, and the others with it
+                    if is_lock_timeout(failed.reason):  # it waited the full lock timeout, and the others with it
                         stuck.append((failed.job, to_fault(failed.reason)))
                         jobs = [job for job in jobs if job is not failed.job]
                     continue
                 except Exception as error:
                     transaction.close()
-                    # A commit whose answer was lost may have happened: the caller must hear that it is not known.
+                    # If the commit was sent and the answer lost, it may have happened: report it as indeterminate.
                     broken = is_disconnected(error) and not sent and not is_unresponsive(error)
                     if attempts_left and (is_conflict(error) or broken):
                         _log.info("a group of %d units is run again: %s", len(jobs), error)
@@ -255,7 +257,7 @@ class Writer:
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
-        # Two processes that fight for SQLite's lock poll it, and one can starve for seconds; flock queues them.
+        # Processes that compete for SQLite's lock poll it, and one can starve for seconds. flock queues them.
         if self._lock_path is None:
             yield
             return
@@ -269,7 +271,7 @@ class Writer:
                 f"The write lock {self._lock_path} cannot be opened: {error}.", advice=advice
             ) from error
         if not os.path.samestat(found, os.fstat(self._lock.fileno())):
-            # The open database would go on taking commits, into a file that nobody can ever read again.
+            # The open database would keep accepting commits into a file that no process can open again.
             raise StorageUnavailable(
                 f"{self._lock_path.parent} is not the data directory that this process was started on.",
                 advice="Restart CodeSDK; do not remove its data directory while it runs.",
@@ -286,7 +288,7 @@ class Writer:
                 try:
                     effect()
                 except Exception:  # noqa: BLE001 (an effect is any callable)
-                    # A lost hint costs latency, never an event: readers and workers poll the rows as well.
+                    # A lost hint costs latency, never an event: readers and workers also poll.
                     _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)
 
 
@@ -316,10 +318,15 @@ class _Group:
 
 
 def _run_group(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Group:
-    """Run the units, then their last steps. `guarded`: each unit in a savepoint; few fail, so it is done without first.
+    """Run the units, then their last steps.
+
+    Args:
+        jobs: the units.
+        connection: the transaction's connection.
+        guarded: give each unit a savepoint. The first run goes without, because few units fail.
 
     Raises:
-        _UnitFailed: one of several failed, unguarded.
+        _UnitFailed: one of several units failed, unguarded.
         Exception: the only unit failed, or the whole transaction did.
     """
     group = _Group()
@@ -346,7 +353,7 @@ def _run_group(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) 
 
 
 def _shorten_lock_timeout(connection: Connection) -> None:
-    """One unit of the group hit the lock timeout, and the others waited with it."""
+    """Use the short lock timeout for the rest of the transaction, after one unit hit the normal one."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {SHORT_LOCK_TIMEOUT_MS}")
 
@@ -373,8 +380,8 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
     """Run one unit of a group, so that it can fail alone.
 
     Raises:
-        _Undone: it failed, and nothing of it stays.
-        Exception: it failed, and took the whole transaction with it.
+        _UnitRolledBack: it failed and was rolled back.
+        Exception: it failed, and the whole transaction with it.
     """
     for attempts_left in reversed(range(MAX_ATTEMPTS)):
         unit = Unit(connection, guarded=True)
@@ -383,14 +390,14 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
             if unit.savepoint is not None:
                 unit.savepoint.commit()
         except Exception as error:
-            if is_rolled_back(error) or is_disconnected(error):  # what is gone is the transaction, not only this unit
+            if is_rolled_back(error) or is_disconnected(error):  # the whole transaction is gone, not only this unit
                 raise
             try:
                 if unit.savepoint is not None:
                     unit.savepoint.rollback()
             except DBAPIError:
-                # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
-                # lost and what came after would commit on its own: the group must fail as one.
+                # SQLite rolls back the whole transaction when the disk is full or fails. Earlier units of the group are
+                # lost and later ones would commit without them, so the group must fail as one.
                 raise error from None
             if attempts_left and is_conflict(error):
                 continue

@@ -1,1 +1,1 @@
-"""Tenants, principals, API keys, session tokens, logins and quotas; who may do what."""
+"""Tenants, principals, API keys, session tokens, logins, quotas and authorisation."""

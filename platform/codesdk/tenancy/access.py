@@ -13,7 +13,7 @@ from codesdk.tenancy.principal import Principal, Reach, Role
 
 
 class Action(StrEnum):
-    """Everything that somebody may want."""
+    """Everything that a caller may be permitted to do."""
 
     TOOLS_READ = "tools.read"
     SESSIONS_OPEN = "sessions.open"
@@ -53,16 +53,18 @@ class Action(StrEnum):
 
 
 class Permission(NamedTuple):
-    """Who may do one thing."""
+    """Who may perform an action."""
 
     roles: frozenset[Role]
-    """Any of them will do."""
+    """A caller needs one of them."""
     reach: Reach = Reach.TENANT
-    """The least reach that it takes."""
+    """The minimum reach."""
     across_tenants: bool = False
-    """Whether a caller with the reach of the instance may do it in other tenants too: administration, never content."""
+    """Whether callers with the reach of the instance may do it in other tenants too. Administration only, never
+    content.
+    """
     by_token: bool = False
-    """Whether it takes a session's token, and is done in that session; all else takes an API key."""
+    """Whether it takes a session token, and acts on that session. All other actions take an API key."""
 
 
 _ALL = frozenset(Role)
@@ -78,9 +80,7 @@ PERMISSIONS: dict[Action, Permission] = {
     Action.SESSIONS_OPEN: Permission(_RUNS),
     Action.SESSIONS_READ: Permission(_WATCHES),
     Action.SESSIONS_CLOSE: Permission(_RUNS),
-    Action.SANDBOXES_START_STOP: Permission(
-        _RUNS
-    ),  # stops and starts: what runs in the background of the session ends with it
+    Action.SANDBOXES_START_STOP: Permission(_RUNS),  # stopping also ends the session's background processes
     Action.EVENTS_READ: Permission(_WATCHES),
     Action.CALLS_MAKE: Permission(_RUNS, by_token=True),
     Action.CALLS_READ: Permission(_WATCHES),
@@ -89,75 +89,71 @@ PERMISSIONS: dict[Action, Permission] = {
     Action.APPROVALS_DECIDE: Permission(_DECIDES),
     Action.GRANTS_READ: Permission(_WATCHES),
     Action.GRANTS_REVOKE: Permission(_DECIDES),
-    Action.POLICY_READ: Permission(
-        _AUTHORS
-    ),  # the rules themselves say what to try; whoever runs agents asks case by case
+    Action.POLICY_READ: Permission(_AUTHORS),  # rules reveal what to try; those who run agents use POLICY_DECIDE
     Action.POLICY_DECIDE: Permission(_AUTHORS | _RUNS),
     Action.POLICY_EXPLAIN: Permission(_AUTHORS),
-    Action.POLICY_DIFF: Permission(_AUTHORS),  # shows recorded calls: an author has to see what a rule would change
+    Action.POLICY_DIFF: Permission(_AUTHORS),  # shows recorded calls: authors need to see what a rule would change
     Action.POLICY_PROMOTE: Permission(
         frozenset({Role.POLICY_AUTHOR, Role.OPERATOR})
-    ),  # the shared layer: reach of the instance
+    ),  # the shared layer also needs the reach of the instance
     Action.ARTIFACTS_WRITE: Permission(_RUNS),
     Action.ARTIFACTS_READ: Permission(_WATCHES),
-    Action.ARTIFACTS_DELETE: Permission(_OPERATES),  # the log refers to them: a part of the record
+    Action.ARTIFACTS_DELETE: Permission(_OPERATES),  # artifacts are part of the record: the log refers to them
     Action.TENANTS_READ: Permission(
         _ALL, across_tenants=True
-    ),  # its own tenant's name and state are no secret to anybody in it
+    ),  # a tenant's name and state are visible to its principals
     Action.TENANTS_MANAGE: Permission(_OPERATES, reach=Reach.INSTANCE, across_tenants=True),
     Action.PRINCIPALS_READ: Permission(_OVERSEES, across_tenants=True),
     Action.PRINCIPALS_MANAGE: Permission(_OPERATES, across_tenants=True),
     Action.KEYS_READ: Permission(_OVERSEES, across_tenants=True),
     Action.KEYS_MANAGE: Permission(_OPERATES, across_tenants=True),
     Action.WEBHOOKS_READ: Permission(_OVERSEES),
-    Action.WEBHOOKS_MANAGE: Permission(
-        _OPERATES
-    ),  # it sends the tenant's content elsewhere, and answers as an approver
-    Action.QUOTAS_READ: Permission(_ALL, across_tenants=True),  # whoever is refused for a quota may see it
+    Action.WEBHOOKS_MANAGE: Permission(_OPERATES),  # webhooks send the tenant's content elsewhere, and answer approvals
+    Action.QUOTAS_READ: Permission(_ALL, across_tenants=True),  # a caller whose request exceeds a quota may see it
     Action.QUOTAS_SET: Permission(
         _OPERATES, reach=Reach.INSTANCE, across_tenants=True
-    ),  # a tenant does not lift its own limits
+    ),  # a tenant can't lift its own limits
     Action.AUDIT_READ: Permission(_OVERSEES, across_tenants=True),
-    Action.HOSTS_READ: Permission(_OVERSEES, reach=Reach.INSTANCE),  # hosts are no tenant's
+    Action.HOSTS_READ: Permission(_OVERSEES, reach=Reach.INSTANCE),  # hosts belong to no tenant
     Action.HOSTS_MANAGE: Permission(_OPERATES, reach=Reach.INSTANCE),
-    Action.METRICS_READ: Permission(_OVERSEES, reach=Reach.INSTANCE),  # sums over all tenants
+    Action.METRICS_READ: Permission(_OVERSEES, reach=Reach.INSTANCE),  # figures cover all tenants
 }
 
 
 class Target(FrozenModel):
-    """What something is to be done to."""
+    """The object of an action."""
 
     tenant_id: TenantId
     session_id: SessionId | None = None
-    """The session that it belongs to, where it belongs to one."""
+    """The session that the object belongs to, if any."""
     reach: Reach = Reach.TENANT
-    """`instance`: a principal of that reach, or a key of one; else a tenant's operator could make itself its key."""
+    """`instance` for a principal with that reach, and its keys: a tenant's operator must not create a key of one."""
 
 
 class Allowed(FrozenModel):
-    """Go on."""
+    """The caller may do it."""
 
 
 class RefusalReason(StrEnum):
-    """What a refusal is about."""
+    """Why access was refused."""
 
     ROLE = "role"
-    """The caller could not do it to anything: says nothing about the target."""
+    """The caller may do this to no target, so the refusal reveals nothing about the target."""
     NOT_VISIBLE = "unseen"
-    """For this caller the target does not exist."""
+    """The target doesn't exist for this caller."""
     REACH = "reach"
-    """The target exists and is above the caller."""
+    """The target exists, but needs a higher reach."""
 
 
 class Refused(FrozenModel):
-    """No."""
+    """The caller may not do it."""
 
     why: RefusalReason
     reason: str
 
 
 class Forbidden(Fault):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated but lacks permission."""
 
     code = "FORBIDDEN"
     status = 403
@@ -165,7 +161,7 @@ class Forbidden(Fault):
 
 
 def decide_access(caller: Principal | Subject, action: Action, target: Target) -> Allowed | Refused:
-    """Whether `caller` may do it. Pure; a principal came with an API key, a subject with a session's token."""
+    """Decide whether `caller` may perform `action` on `target`. Pure. A principal has an API key, a subject a token."""
     grant = PERMISSIONS[action]
     refused = _check_caller(caller, grant)
     if refused is not None:
@@ -181,16 +177,16 @@ def decide_access(caller: Principal | Subject, action: Action, target: Target) -
 
 
 def may_attempt(caller: Principal | Subject, action: Action) -> Allowed | Refused:
-    """Whether there is anything that `caller` may do it to: what is known before a target is looked for."""
+    """Decide whether `caller` may perform `action` on any target at all, before the target is looked up."""
     return _check_caller(caller, PERMISSIONS[action]) or Allowed()
 
 
 def require(decision: Allowed | Refused, unseen: Fault) -> None:
-    """Go on only where it is allowed.
+    """Return if access is allowed, else raise.
 
     Raises:
         Forbidden: with the reason.
-        Fault: `unseen`, where the caller must not learn that the target exists.
+        Fault: `unseen`, if the caller must not learn that the target exists.
     """
     match decision:
         case Refused(why=RefusalReason.NOT_VISIBLE):

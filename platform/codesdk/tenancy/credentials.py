@@ -12,15 +12,15 @@ DISPLAYED_CHARS = 6
 
 
 def mint_secret(prefix: str) -> str:
-    """A new secret of 256 random bits; the prefix tells people and leak scanners what it is."""
+    """Create a secret of 256 random bits. The prefix tells people and leak scanners what it is."""
     return prefix + secrets.token_urlsafe(32)
 
 
 def hash_secret(secret: str) -> str:
-    """What the database keeps. A fast hash is right here: the secret has 256 bits, guessing it is hopeless."""
+    """Hash a secret for the database. A fast hash is enough: 256 random bits can't be guessed."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
 def display_prefix(secret: str) -> str:
-    """The beginning of an API key, which lists may show."""
+    """Return the beginning of an API key, for display."""
     return secret[: len(KEY_PREFIX) + DISPLAYED_CHARS]

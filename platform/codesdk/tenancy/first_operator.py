@@ -15,13 +15,13 @@ from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.tenancy.tenant import DEFAULT_TENANT
 
 OPERATOR = "operator"
-"""The principal's name."""
+"""Name of the operator's principal."""
 SETUP_ACTOR = "data-directory"
-"""Whoever can write it makes the operator."""
+"""The audit trail's actor: anyone who can write to the data directory."""
 
 
 class AlreadyInitialised(Fault):
-    """The installation has its operator."""
+    """The installation already has an operator."""
 
     code = "ALREADY_INITIALISED"
     status = 409
@@ -29,7 +29,7 @@ class AlreadyInitialised(Fault):
 
 
 class OperatorSetup:
-    """Makes the default tenant and its operator."""
+    """Creates the default tenant and its operator."""
 
     def __init__(self, directory: IdentityDirectory, quotas: TenantQuotas, clock: Clock, ids: Ids) -> None:
         self._directory = directory
@@ -39,14 +39,14 @@ class OperatorSetup:
         self._trail = AuditTrail(clock)
 
     def found(self, unit: Unit, *, rotate: bool = False) -> NewKey:
-        """The operator's first key; with `rotate` a new one, and all its others are revoked.
+        """Create the operator with its first key. With `rotate`, create a new key and revoke all others.
 
         Raises:
-            AlreadyFounded: there is an operator, and `rotate` was not asked for; nothing is changed.
-            PrincipalTaken: the tenant has somebody else of that name.
+            AlreadyInitialised: there is an operator, and `rotate` is false; nothing was changed.
+            PrincipalTaken: another principal of the tenant has the operator's name.
         """
         tenant = self._tenant(unit)
-        self._quotas.lock_tenant(unit, tenant)  # of two that found at once, the second finds what the first has made
+        self._quotas.lock_tenant(unit, tenant)  # so that a second, concurrent call finds the operator
         operator = store.principal_named(unit.connection, tenant, OPERATOR)
         if operator is None:
             holder = self._enroll(unit, tenant)

@@ -36,9 +36,10 @@ class IdentityDirectory:
         writer: Writer | None = None,
         yolo: bool = False,
     ) -> None:
-        """`quotas`: limits keys; None for no limits. `writer`: records when keys are used; None to skip that.
+        """Create the directory.
 
-        `yolo`: whether a tenant that is made may have sessions in that mode.
+        `quotas`: limits keys; None: no limits. `writer`: records the use of keys; None: doesn't. `yolo`: whether new
+        tenants may use that permission mode.
         """
         self._database = database
         self._clock = clock
@@ -48,10 +49,11 @@ class IdentityDirectory:
         self._yolo = yolo
 
     def principal(self, api_key: str) -> Principal:
-        """The principal that holds the key.
+        """Return the principal that holds the key.
 
         Raises:
-            Unauthenticated: unknown, expired or revoked; or the principal is disabled, or the tenant suspended.
+            Unauthenticated: the key is unknown, expired or revoked, the principal is disabled, or the tenant is
+                suspended.
         """
         with self._database.read() as connection:
             found = store.principal_of_key(connection, hash_secret(api_key))
@@ -62,10 +64,10 @@ class IdentityDirectory:
         return principal
 
     def active_principal(self, principal: PrincipalId) -> Principal:
-        """An active principal by id, for credentials other than keys, such as one-time links.
+        """Return an active principal by id, for credentials other than keys, such as one-time links.
 
         Raises:
-            Unauthenticated: it is disabled, or its tenant suspended.
+            Unauthenticated: the principal is disabled, or its tenant suspended.
         """
         with self._database.read() as connection:
             found = store.active_principal(connection, principal)
@@ -74,11 +76,12 @@ class IdentityDirectory:
         return found
 
     def subject(self, token: str) -> Subject:
-        """The session that the token opens.
+        """Return the subject of the session that the token belongs to.
 
         Raises:
-            Unauthenticated: unknown, expired, revoked, or the session is closed; or the principal is disabled, or the
-                tenant suspended.
+            Unauthenticated: the token is unknown, expired or revoked, the session is closed, the principal is disabled,
+                or the
+                tenant is suspended.
         """
         with self._database.read() as connection:
             found = store.subject_of_token(connection, hash_secret(token))
@@ -89,12 +92,12 @@ class IdentityDirectory:
         return found
 
     def subject_in(self, principal: Principal, session: str) -> Subject | None:
-        """The principal's subject in one of its sessions; None if there is no such open session or it can't be used."""
+        """Return the principal's subject in one of its sessions. None if it has no such usable session."""
         with self._database.read() as connection:
             return store.subject_in(connection, session, principal.id)
 
     def is_active(self, principal: Principal) -> bool:
-        """Whether an authenticated principal is still valid. Streams recheck it, because they outlive authentication.
+        """Return whether an authenticated principal is still valid. Streams recheck it while they run.
 
         One indexed read. False: its key was revoked or has expired, it was disabled, or its tenant suspended.
         """
@@ -102,7 +105,7 @@ class IdentityDirectory:
             return store.is_active(connection, principal)
 
     def add_tenant(self, unit: Unit, id_: TenantId, name: str) -> Tenant:
-        """Add an empty tenant under a free name."""
+        """Add an empty tenant. The name must be free."""
         made = Tenant(id=id_, name=name, created_at=self._clock.now().timestamp(), yolo=self._yolo)
         store.insert_tenant(unit.connection, made)
         return made
@@ -111,7 +114,7 @@ class IdentityDirectory:
         """Check that the tenant's sessions may use the permission mode `yolo`.
 
         Raises:
-            YoloNotAllowed: no operator of the installation has said so.
+            YoloNotAllowed: no operator has allowed it.
         """
         if not store.allows_yolo(unit.connection, tenant):
             raise YoloNotAllowed(
@@ -132,10 +135,10 @@ class IdentityDirectory:
     def mint_key(
         self, unit: Unit, tenant: TenantId, principal: PrincipalId, name: str, ttl_s: float | None = None
     ) -> NewKey:
-        """Mint a key. The caller displays it once. `ttl_s`: its lifetime in seconds; None for unlimited.
+        """Mint a key. The caller displays it once. `ttl_s`: lifetime in seconds; None: unlimited.
 
         Raises:
-            QuotaExceeded: the tenant has as many as it may.
+            QuotaExceeded: the tenant's limit of keys is reached.
         """
         self._quotas.reserve(unit, tenant, Resource.API_KEYS)
         secret = mint_secret(KEY_PREFIX)
@@ -158,7 +161,7 @@ class IdentityDirectory:
         """Add a principal with an API key. Creates the tenant if it's missing. Checks no permissions.
 
         Raises:
-            QuotaExceeded: the tenant has as many keys as it may.
+            QuotaExceeded: the tenant's limit of keys is reached.
         """
         now = self._clock.now().timestamp()
         tenant = store.tenant_named(unit.connection, tenant_name)
@@ -179,5 +182,5 @@ class IdentityDirectory:
         try:
             self._writer.run(lambda unit: store.record_use(unit.connection, key, hour))
         except Fault as fault:
-            # Reading must go on where writing cannot; the next request tries again.
+            # Requests must still work while the database takes no writes; the next one tries again.
             _log.warning("the use of key %s could not be noted: %s", key, fault)

@@ -8,31 +8,31 @@ from codesdk.errors import ExitCode, Fault
 
 
 class ApiKey(FrozenModel):
-    """A key's record. The key itself is not in it: nobody has it but its holder."""
+    """A key's record. It doesn't contain the key, which only its holder has."""
 
     id: KeyId
     tenant_id: TenantId
     principal_id: PrincipalId
     name: str
     prefix: str
-    """How the key begins, for recognising it; empty for keys of before this was kept."""
+    """The beginning of the key, to recognise it. Empty for keys of older versions."""
     created_at: float
     expires_at: float | None = None
     last_used_at: float | None = None
-    """The beginning of the hour in which it was last used."""
+    """When it was last used, rounded down to the hour."""
     revoked_at: float | None = None
 
 
 class NewKey(FrozenModel):
-    """A key that was just made."""
+    """A key that was just created."""
 
     key: ApiKey
     secret: str
-    """The key itself, shown this once."""
+    """The key itself. It can't be read again."""
 
 
 class KeyUnknown(Fault):
-    """No such key, for this caller."""
+    """No such key for this caller."""
 
     code = "KEY_UNKNOWN"
     status = 404

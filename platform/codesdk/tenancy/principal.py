@@ -14,7 +14,7 @@ from codesdk.errors import ExitCode, Fault
 
 
 class Role(StrEnum):
-    """What a principal may do."""
+    """What a principal may do; each role grants permissions."""
 
     OPERATOR = "operator"
     POLICY_AUTHOR = "policy-author"
@@ -24,27 +24,27 @@ class Role(StrEnum):
 
 
 class PrincipalKind(StrEnum):
-    """What stands behind it."""
+    """Whether a person or a program uses the principal."""
 
     PERSON = "person"
     PROGRAM = "program"
 
 
 class Reach(StrEnum):
-    """How far its roles go (docs/adr/0011)."""
+    """How far a principal's roles apply (docs/adr/0011)."""
 
     TENANT = "tenant"
-    """Its own tenant."""
+    """In its own tenant."""
     INSTANCE = "instance"
-    """Every tenant's administration as well, and no tenant's content but its own."""
+    """Also the administration of every tenant, but the content of no other tenant."""
 
 
 Name = Annotated[str, Field(pattern=r"^\w[\w @.+-]*$", max_length=120)]
-"""Of a tenant, a principal or a key: letters and digits of any script, blanks and @ . + - _, on one line."""
+"""Name of a tenant, principal or key: letters and digits of any script, spaces and @ . + - _, on one line."""
 
 
 class Principal(FrozenModel):
-    """A person or a program of one tenant."""
+    """A person or program of one tenant."""
 
     id: PrincipalId
     tenant_id: TenantId
@@ -53,11 +53,11 @@ class Principal(FrozenModel):
     kind: PrincipalKind = PrincipalKind.PERSON
     reach: Reach = Reach.TENANT
     key_id: KeyId | None = None
-    """The API key that it came with; none where this process speaks for it."""
+    """The API key that authenticated it; None if this process acts on its behalf."""
 
 
 class PrincipalRecord(FrozenModel):
-    """A principal as its tenant's operator sees it."""
+    """A principal as shown to its tenant's operator."""
 
     id: PrincipalId
     tenant_id: TenantId
@@ -67,19 +67,19 @@ class PrincipalRecord(FrozenModel):
     reach: Reach
     created_at: float
     disabled_at: float | None = None
-    """Since then its keys open nothing, nor do the tokens of its sessions."""
+    """Since then its keys and session tokens don't work."""
 
 
 class Group(FrozenModel):
-    """Principals of a tenant under one name, which policy may ask; it is there as long as somebody is in it."""
+    """Named set of a tenant's principals, for approval requirements. Exists as long as it has a member."""
 
     name: GroupName
     members: tuple[PrincipalId, ...]
-    """In the order in which they came; a disabled one answers nothing."""
+    """Oldest member first. Disabled principals can't vote."""
 
 
 class Unauthenticated(Fault):
-    """No credential, or one that is unknown, expired, revoked or suspended; which of them is not told."""
+    """The credential is missing, unknown, expired, revoked or suspended. The error doesn't tell which."""
 
     code = "UNAUTHENTICATED"
     status = 401
@@ -95,7 +95,7 @@ class PrincipalUnknown(Fault):
 
 
 class PrincipalTaken(Fault):
-    """The tenant has a principal of that name."""
+    """The tenant already has a principal of that name."""
 
     code = "PRINCIPAL_TAKEN"
     status = 409

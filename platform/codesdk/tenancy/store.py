@@ -17,7 +17,7 @@ from codesdk.tenancy.keys import ApiKey
 from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord, Reach, Role
 from codesdk.tenancy.tenant import Tenant
 
-# Asked on every request, so built once.
+# Used for every request, so built once.
 _VALID_KEY = api_keys.c.revoked_at.is_(None) & (
     api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > database_now())
 )
@@ -66,20 +66,20 @@ _KEYS = select(api_keys, principals.c.tenant_id).join(principals, principals.c.i
 
 
 def principal_of_key(connection: Connection, key_hash: str) -> tuple[Principal, float | None] | None:
-    """Who holds this key and when it was last used, unless it, its principal or its tenant is barred."""
+    """Return the key's holder and when it was last used. None if key, principal or tenant is not active."""
     row = connection.execute(_PRINCIPAL, {"hash": key_hash}).one_or_none()
     return (_principal(row), row.last_used_at) if row else None
 
 
 def active_principal(connection: Connection, principal: PrincipalId) -> Principal | None:
-    """The principal, unless it or its tenant is barred."""
+    """Return the principal, unless it is disabled or its tenant suspended."""
     query = select(principals).join(tenants, tenants.c.id == principals.c.tenant_id)
     row = connection.execute(query.where(principals.c.id == principal, _VALID_PRINCIPAL)).one_or_none()
     return _principal(row) if row else None
 
 
 def is_active(connection: Connection, principal: Principal) -> bool:
-    """Whether a principal that was let in would be let in now, with the same key."""
+    """Return whether an authenticated principal would be accepted now, with the same key."""
     sought = {"principal": principal.id}
     if principal.key_id is None:
         return connection.execute(_ACTIVE, sought).first() is not None
@@ -87,18 +87,18 @@ def is_active(connection: Connection, principal: Principal) -> bool:
 
 
 def record_use(connection: Connection, key: KeyId, hour: float) -> None:
-    """Remember that the key was used in that hour."""
+    """Record that the key was used in that hour."""
     connection.execute(update(api_keys).where(api_keys.c.id == key).values(last_used_at=hour))
 
 
 def insert_token(connection: Connection, token_hash: str, session: SessionId, ttl_s: float) -> None:
-    """Add a session token by its hash; it expires `ttl_s` from now on the clock that judges it, the database's."""
+    """Insert a session token by its hash. It expires in `ttl_s` seconds, on the database's clock."""
     expires_at = database_now() + ttl_s
     connection.execute(insert_into(session_tokens).values(hash=token_hash, session_id=session, expires_at=expires_at))
 
 
 def revoke_tokens(connection: Connection, session: SessionId, now: float) -> None:
-    """End every token of the session."""
+    """Revoke every token of the session."""
     connection.execute(
         update(session_tokens)
         .where(session_tokens.c.session_id == session, session_tokens.c.revoked_at.is_(None))
@@ -107,21 +107,21 @@ def revoke_tokens(connection: Connection, session: SessionId, now: float) -> Non
 
 
 def subject_of_token(connection: Connection, token_hash: str) -> Subject | None:
-    """Whose session this token opens, unless it, the session, its principal or its tenant is over or barred."""
+    """Return the token's subject. None if token, session, principal or tenant is not active."""
     row = connection.execute(_SUBJECT, {"hash": token_hash}).one_or_none()
     return subject_from(row) if row else None
 
 
 def subject_in(connection: Connection, session: str, principal: PrincipalId) -> Subject | None:
-    """That principal in that session of its own, unless the session, the principal or its tenant is over or barred."""
+    """Return the principal's subject in its own session. None if session, principal or tenant is not active."""
     row = connection.execute(_SUBJECT_IN, {"session": session, "principal": principal}).one_or_none()
     return subject_from(row) if row else None
 
 
 def subject_from(row: Row[Any]) -> Subject:
-    """The subject in a row that has `session_id`, the session's columns, its principal's roles, its tenant's `yolo`.
+    """Build the subject from a row with `session_id`, the session's columns, the principal's roles and `tenants.yolo`.
 
-    A session in the mode `yolo` is one in the mode `auto` while its tenant is not allowed that mode.
+    A `yolo` session counts as `auto` while its tenant may not use that mode.
     """
     mode = PermissionMode(row.permission_mode)
     return Subject(
@@ -140,45 +140,45 @@ def subject_from(row: Row[Any]) -> Subject:
 
 
 def tenant_named(connection: Connection, name: str) -> TenantId | None:
-    """The tenant's id, where there is one of that name."""
+    """Return the id of the tenant of that name, or None."""
     found = connection.execute(select(tenants.c.id).where(tenants.c.name == name)).scalar()
     return TenantId(found) if found else None
 
 
 def tenant(connection: Connection, id_: str) -> Tenant | None:
-    """The tenant of that id."""
+    """Return the tenant, or None."""
     row = connection.execute(select(tenants).where(tenants.c.id == id_)).one_or_none()
     return _tenant(row) if row else None
 
 
 def all_tenants(connection: Connection) -> list[Tenant]:
-    """Every tenant, oldest first."""
+    """List all tenants, oldest first."""
     return [_tenant(row) for row in connection.execute(select(tenants).order_by(tenants.c.created_at, tenants.c.id))]
 
 
 def insert_tenant(connection: Connection, made: Tenant) -> None:
-    """Add a tenant."""
+    """Insert a tenant."""
     row = made.model_dump(include={"id", "name", "created_at", "yolo"})
     connection.execute(insert_into(tenants), row)
 
 
 def set_weight(connection: Connection, tenant: TenantId, weight: int) -> None:
-    """Its share of each host's calls."""
+    """Set the tenant's share of each host's calls."""
     connection.execute(update(tenants).where(tenants.c.id == tenant).values(weight=weight))
 
 
 def set_yolo(connection: Connection, tenant: TenantId, *, allowed: bool) -> None:
-    """Whether its sessions may have the mode `yolo`."""
+    """Set whether its sessions may use the `yolo` mode."""
     connection.execute(update(tenants).where(tenants.c.id == tenant).values(yolo=allowed))
 
 
 def allows_yolo(connection: Connection, tenant: TenantId) -> bool:
-    """Whether they may."""
+    """Return whether its sessions may use the `yolo` mode."""
     return bool(connection.execute(select(tenants.c.yolo).where(tenants.c.id == tenant)).scalar())
 
 
 def set_suspended(connection: Connection, tenant: TenantId, since: float | None) -> None:
-    """Suspend it (it keeps its first date), or let it go on."""
+    """Suspend the tenant, or resume it with None. Suspending twice keeps the first date."""
     change = update(tenants).where(tenants.c.id == tenant)
     if since is not None:
         change = change.where(tenants.c.suspended_at.is_(None))
@@ -189,7 +189,7 @@ def set_suspended(connection: Connection, tenant: TenantId, since: float | None)
 
 
 def insert_principal(connection: Connection, principal: Principal, now: float) -> None:
-    """Add a principal."""
+    """Insert a principal."""
     row = {
         "id": principal.id,
         "tenant_id": principal.tenant_id,
@@ -203,19 +203,19 @@ def insert_principal(connection: Connection, principal: Principal, now: float) -
 
 
 def principal(connection: Connection, id_: str) -> PrincipalRecord | None:
-    """The principal of that id, of whatever tenant."""
+    """Return the principal, of any tenant, or None."""
     row = connection.execute(select(principals).where(principals.c.id == id_)).one_or_none()
     return _record(row) if row else None
 
 
 def principals_of(connection: Connection, tenant: TenantId) -> list[PrincipalRecord]:
-    """The tenant's principals, oldest first."""
+    """List the tenant's principals, oldest first."""
     query = select(principals).where(principals.c.tenant_id == tenant)
     return [_record(row) for row in connection.execute(query.order_by(principals.c.created_at, principals.c.id))]
 
 
 def principal_named(connection: Connection, tenant: TenantId, name: str) -> PrincipalRecord | None:
-    """The tenant's newest principal of that name that is not disabled."""
+    """Return the tenant's newest principal of that name that isn't disabled."""
     query = select(principals).where(
         principals.c.tenant_id == tenant, principals.c.name == name, principals.c.disabled_at.is_(None)
     )
@@ -224,7 +224,7 @@ def principal_named(connection: Connection, tenant: TenantId, name: str) -> Prin
 
 
 def disable(connection: Connection, principal: PrincipalId, now: float) -> None:
-    """End it; it keeps its first date."""
+    """Disable the principal. Repeating it keeps the first date."""
     connection.execute(
         update(principals)
         .where(principals.c.id == principal, principals.c.disabled_at.is_(None))
@@ -236,7 +236,7 @@ def disable(connection: Connection, principal: PrincipalId, now: float) -> None:
 
 
 def join_group(connection: Connection, principal: PrincipalRecord, group: str) -> None:
-    """Make it a member; being one already is no error."""
+    """Add the principal to the group. Does nothing if it is a member."""
     found = select(group_members.c.name).where(_membership(principal, group))
     if connection.execute(found).first() is None:
         row = {"tenant_id": principal.tenant_id, "name": group, "principal_id": principal.id}
@@ -244,12 +244,12 @@ def join_group(connection: Connection, principal: PrincipalRecord, group: str) -
 
 
 def leave_group(connection: Connection, principal: PrincipalRecord, group: str) -> bool:
-    """End its membership. False: it was none."""
+    """Remove the principal from the group. Returns False if it wasn't a member."""
     return connection.execute(delete(group_members).where(_membership(principal, group))).rowcount == 1
 
 
 def groups_of(connection: Connection, tenant: TenantId) -> dict[str, list[PrincipalId]]:
-    """The tenant's groups with their members, oldest member first; disabled principals are still in them."""
+    """Return the tenant's groups with their members, oldest first. Includes disabled principals."""
     query = select(group_members).where(group_members.c.tenant_id == tenant)
     found: dict[str, list[PrincipalId]] = {}
     for row in connection.execute(query.order_by(group_members.c.name, group_members.c.added_at)):
@@ -266,26 +266,26 @@ def _membership(principal: PrincipalRecord, group: str) -> ColumnElement[bool]:
 
 
 def insert_key(connection: Connection, key: ApiKey, key_hash: str, ttl_s: float | None) -> None:
-    """Add an API key by its hash. `ttl_s`: seconds until it expires, on the database's clock; None for never."""
+    """Insert an API key by its hash. `ttl_s`: lifetime in seconds, on the database's clock; None: unlimited."""
     row = key.model_dump(exclude={"tenant_id", "expires_at"})
     expires_at = None if ttl_s is None else database_now() + ttl_s
     connection.execute(insert_into(api_keys).values(**row, hash=key_hash, expires_at=expires_at))
 
 
 def key(connection: Connection, id_: str) -> ApiKey | None:
-    """The key of that id, of whatever tenant."""
+    """Return the key, of any tenant, or None."""
     row = connection.execute(_KEYS.where(api_keys.c.id == id_)).one_or_none()
     return _key(row) if row else None
 
 
 def keys_of(connection: Connection, tenant: TenantId) -> list[ApiKey]:
-    """The tenant's keys, oldest first, with those that are over."""
+    """List the tenant's keys, oldest first, including expired and revoked ones."""
     query = _KEYS.where(principals.c.tenant_id == tenant).order_by(api_keys.c.created_at, api_keys.c.id)
     return [_key(row) for row in connection.execute(query)]
 
 
 def revoke_key(connection: Connection, key: KeyId, now: float) -> None:
-    """End it; it keeps its first date."""
+    """Revoke the key. Repeating it keeps the first date."""
     connection.execute(
         update(api_keys).where(api_keys.c.id == key, api_keys.c.revoked_at.is_(None)).values(revoked_at=now)
     )

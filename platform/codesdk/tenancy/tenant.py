@@ -11,28 +11,28 @@ from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 DEFAULT_TENANT = "default"
-"""The one that a new installation has."""
+"""Name of the tenant that a new installation has."""
 
 Weight = Annotated[int, Field(ge=1, le=100)]
-"""A tenant's share; the bound keeps one tenant from being served a hundred times before the next."""
+"""A tenant's share of a host's calls. The bound limits how many run before another tenant's next one."""
 
 
 class Tenant(FrozenModel):
-    """Its record."""
+    """A tenant's record."""
 
     id: TenantId
     name: str
     created_at: float
     weight: Weight = 1
-    """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
+    """Calls that a host starts for each one of a tenant of weight 1, while both have queued calls."""
     yolo: bool = False
-    """Whether its sessions may have the permission mode `yolo`. Where not, those that have it behave as in `auto`."""
+    """Whether its sessions may use the permission mode `yolo`. If not, such sessions behave as in `auto`."""
     suspended_at: float | None = None
-    """Since then none of its keys and tokens opens anything, and none of its calls starts."""
+    """Since then its keys and tokens don't work, and none of its calls starts."""
 
 
 class TenantUnknown(Fault):
-    """No such tenant, for this caller."""
+    """No such tenant for this caller."""
 
     code = "TENANT_UNKNOWN"
     status = 404
@@ -40,7 +40,7 @@ class TenantUnknown(Fault):
 
 
 class TenantTaken(Fault):
-    """There is a tenant of that name."""
+    """A tenant of that name exists."""
 
     code = "TENANT_TAKEN"
     status = 409
@@ -48,7 +48,7 @@ class TenantTaken(Fault):
 
 
 class OwnTenant(Fault):
-    """A caller would suspend the tenant that it belongs to, and could not undo it."""
+    """A caller can't suspend its own tenant, because it couldn't resume it."""
 
     code = "OWN_TENANT"
     status = 409
@@ -56,7 +56,7 @@ class OwnTenant(Fault):
 
 
 class YoloNotAllowed(Fault):
-    """A session would be opened in the permission mode `yolo`, and its tenant is not allowed that."""
+    """The tenant may not use the permission mode `yolo`."""
 
     code = "YOLO_NOT_ALLOWED"
     status = 403

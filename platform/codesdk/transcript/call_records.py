@@ -1,4 +1,4 @@
-"""The tool calls of a log, by attempt."""
+"""Folds the events of tool calls into records, by attempt."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from codesdk.domain.records import ToolCallRecord
 
 
 class CallRecords:
-    """Takes the events of a lawful log, in order."""
+    """Collects call records from the events of a valid log, in order."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, int], ToolCallRecord] = {}
 
     def add(self, event: Event, payload: Payload) -> None:
-        """What the event says of a call."""
+        """Update the call's record from the event."""
         if not isinstance(payload, CallPayload):
             return
         key = (payload.tool_call_id, payload.attempt)
@@ -38,7 +38,7 @@ class CallRecords:
             self._records[key] = before.model_copy(update=_update_of(before, event, payload))
 
     def records(self) -> tuple[ToolCallRecord, ...]:
-        """Every attempt, in the order of the requests."""
+        """Return every attempt, in the order of requests."""
         return tuple(self._records.values())
 
 

@@ -1,4 +1,4 @@
-"""From a log to its transcript, by the plan's rules: from what adds something, never from what repeats it."""
+"""Folds a log into its transcript (plan, transcript rules). Deltas and repetitions add nothing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from codesdk.transcript.usage import Usage, UsageMeter
 
 
 class TranscriptEntry(FrozenModel):
-    """One message, and where the log says it."""
+    """A message with its place in the log."""
 
     seq: int
-    """Of the event that said it last."""
+    """`seq` of the event that last set the message."""
     time: str
     task_id: TaskId | None = None
     message: TranscriptMessage
@@ -41,22 +41,22 @@ class Transcript(FrozenModel):
     runtime: str
     entries: tuple[TranscriptEntry, ...] = ()
     calls: tuple[ToolCallRecord, ...] = ()
-    """Every attempt, in the order of the requests."""
+    """Every attempt, in the order of requests."""
     tasks: tuple[Task, ...] = ()
     usage: Usage = Usage()
     last_seq: int = 0
 
     @property
     def messages(self) -> tuple[TranscriptMessage, ...]:
-        """The messages alone: what context is compiled from."""
+        """Return only the messages, to compile context from."""
         return tuple(entry.message for entry in self.entries)
 
 
 def fold(events: Iterable[Event]) -> Transcript:
-    """The transcript of a log from its beginning; it may still grow.
+    """Fold a log, read from its beginning, into a transcript. The log may still grow.
 
     Raises:
-        EventUnreadable: the log is empty, breaks an invariant, or has a payload that its type does not carry.
+        EventUnreadable: the log is empty, violates an invariant, or has a payload that doesn't match its type.
     """
     builder = _TranscriptBuilder()
     for event in events:
@@ -67,7 +67,7 @@ def fold(events: Iterable[Event]) -> Transcript:
 class _TranscriptBuilder:
     def __init__(self) -> None:
         self._checker = InvariantChecker()
-        self._entries: dict[tuple[str, ...], TranscriptEntry] = {}  # by what a later event may say again
+        self._entries: dict[tuple[str, ...], TranscriptEntry] = {}  # by what a later event may repeat
         self._calls = CallRecords()
         self._tasks = TaskRecords()
         self._usage = UsageMeter()
@@ -110,7 +110,7 @@ class _TranscriptBuilder:
         self._put(event, message, "use", payload.tool_call_id)
 
     def _put(self, event: Event, message: TranscriptMessage, *key: str) -> None:
-        # What is said again (another attempt of a call, a message that the runtime sends twice) keeps its first place.
+        # A repetition (another attempt of a call, a message that the runtime sends twice) keeps the first one's place.
         self._entries[key] = TranscriptEntry(
             seq=event.seq, time=event.time, task_id=event.trace.task_id, message=message
         )
@@ -138,6 +138,6 @@ def _result_block(payload: CallCompleted | CallDenied) -> ToolResultBlock:
             "artifact_ref": payload.result_ref.model_dump(mode="json", exclude_none=True),
             "preview": payload.result_preview,
         }
-    if payload.differs and isinstance(result, dict):  # a text says so itself
+    if payload.differs and isinstance(result, dict):  # a text contains the difference already
         result = {**result, "differs_from_preview": list(payload.differs)}
     return ToolResultBlock(tool_call_id=payload.tool_call_id, result=result, is_error=payload.is_error or None)

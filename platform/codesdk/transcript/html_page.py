@@ -26,7 +26,7 @@ h3 {{ font-size: .85rem; font-weight: normal; color: #555; margin: 0 }}
 
 
 def render(transcript: Transcript) -> str:
-    """The whole page."""
+    """Render the page."""
     title = escape(f"Session {line(transcript.session_id)}")
     about = "\n".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in summary(transcript))
     said = "\n".join(_render_entry(entry) for entry in transcript.entries)

@@ -9,7 +9,7 @@ from codesdk.transcript.rendering import render_block, summary
 
 
 def render(transcript: Transcript) -> str:
-    """The whole page."""
+    """Render the page."""
     parts = [f"# Session {_span(transcript.session_id)}", _facts(transcript)]
     for entry in transcript.entries:
         parts.append(f"## {entry.message.role} · {_span(entry.time)}")
@@ -25,7 +25,7 @@ def _facts(transcript: Transcript) -> str:
 
 
 def _span(text: str) -> str:
-    # On one line, in more backticks than it has itself, so that nothing in it is markup.
+    # On one line, with more backticks around it than inside, so that nothing in it is markup.
     tick = "`" * (_longest_run(text) + 1)
     return f"{tick} {text} {tick}" if "`" in text else f"{tick}{text}{tick}"
 

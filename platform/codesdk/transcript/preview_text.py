@@ -1,6 +1,6 @@
-"""A preview in words: what an approval's `shown.preview` has of a call that was tried in a copy of its workspace. Pure.
+"""Renders a preview as text: the effects of a dry run, from an approval's `shown.preview`. Pure.
 
-All of it comes from programs that an agent chose, so everything is written out before a person sees it.
+All content comes from programs that an agent chose, so control characters are made visible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEADING = "Tried in a copy of the workspace"
 
 
 def outcome_line(preview: Mapping[str, Any]) -> str:
-    """How the trial ended, and how much it changed, on one line."""
+    """Return the dry run's outcome and number of changes, on one line."""
     if "failed" in preview:
         return line(f"It could not be tried: {preview['failed']}")
     count = len(_changed_files(preview)) + _count_of(preview, "files_left_out")
@@ -23,14 +23,14 @@ def outcome_line(preview: Mapping[str, Any]) -> str:
 
 
 def changes(preview: Mapping[str, Any]) -> list[str]:
-    """Each changed path on a line."""
+    """Return a line for each changed path."""
     told = [line(f"{file.get('change')} {file.get('path')}: {file.get('what')}") for file in _changed_files(preview)]
     left = _count_of(preview, "files_left_out")
     return [*told, f"and {left} more"] if left else told
 
 
 def diff(preview: Mapping[str, Any]) -> str:
-    """The unified diff, with what is left out of it said; empty where there is none."""
+    """Return the unified diff, with a note about omissions. Empty if there is none."""
     text = preview.get("diff")
     if not isinstance(text, str) or not text:
         return ""
@@ -39,7 +39,7 @@ def diff(preview: Mapping[str, Any]) -> str:
 
 
 def output_texts(preview: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name and text of what it printed or answered."""
+    """Yield name and text of its output."""
     for name in ("stdout", "stderr", "answer"):
         text = preview.get(name)
         if isinstance(text, str) and text:
@@ -47,7 +47,7 @@ def output_texts(preview: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def lines(preview: Any, most: int | None = None) -> list[str]:
-    """All of it for a message or a terminal, at most so many characters; empty where there was no preview."""
+    """Return the whole preview as lines, at most `most` characters. Empty if there is none."""
     if not isinstance(preview, Mapping):
         return []
     told = [f"{HEADING}: {outcome_line(preview)}", *(f"  {each}" for each in changes(preview))]

@@ -11,7 +11,7 @@ from codesdk.transcript.usage import USAGE_FIELDS
 
 
 class Piece(NamedTuple):
-    """One block: a short heading, and its body as plain text."""
+    """A rendered block: a short heading, and its body as plain text."""
 
     heading: str
     body: str
@@ -19,17 +19,17 @@ class Piece(NamedTuple):
 
 
 def escape_control(text: str) -> str:
-    """The text with control characters, and what reorders a line, written out instead of obeyed. Lines and tabs stay."""
+    """Make control and bidirectional characters visible. Line breaks and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 def line(text: str) -> str:
-    """The same on one line."""
+    """Make control characters visible, and put the text on one line."""
     return escape_control(text).replace("\n", "\\n").replace("\t", " ")
 
 
 def render_block(block: TranscriptBlock) -> Piece:
-    """A block for reading."""
+    """Render a block for reading."""
     match block:
         case TextBlock():
             return Piece("", escape_control(block.text))
@@ -46,7 +46,7 @@ def render_block(block: TranscriptBlock) -> Piece:
 
 
 def summary(transcript: Transcript) -> list[tuple[str, str]]:
-    """What stands above the conversation."""
+    """Return the facts shown above the conversation."""
     used = {name: getattr(transcript.usage, name) for name in USAGE_FIELDS}
     told = [f"{name} {value:g}" for name, value in used.items() if value is not None]
     estimated = " (some of the cost is estimated)" if transcript.usage.cost_is_estimated else ""

@@ -1,4 +1,4 @@
-"""The tasks of a log."""
+"""Folds the events of tasks into records."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from codesdk.domain.tasks import TaskState
 
 
 class TaskRecords:
-    """Takes the events of a lawful log, in order."""
+    """Collects task records from the events of a valid log, in order."""
 
     def __init__(self) -> None:
         self._records: dict[str, Task] = {}
 
     def add(self, event: Event, payload: Payload) -> None:
-        """What the event says of a task."""
+        """Update the task's record from the event."""
         task = event.trace.task_id
         if task is None:
             return
@@ -36,7 +36,7 @@ class TaskRecords:
             self._records[task] = self._records[task].model_copy(update={**end, "ended_at": event.time})
 
     def records(self) -> tuple[Task, ...]:
-        """In the order in which they started."""
+        """Return the tasks in the order in which they started."""
         return tuple(self._records.values())
 
 

@@ -1,4 +1,4 @@
-"""What a session used, without counting anything twice (research: runtimes repeat a report for each part of an answer)."""
+"""Sums a session's usage without counting twice: runtimes repeat a report for each part of an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USAGE_FIELDS = (
 
 
 class Usage(FrozenModel):
-    """Sums. What no report told is missing, not zero."""
+    """Total usage. A value that was never reported is missing, not zero."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -30,18 +30,18 @@ class Usage(FrozenModel):
     duration_ms: float | None = None
     """Milliseconds of the model's work."""
     cost_is_estimated: bool = False
-    """Some of `cost_usd` is not the provider's word."""
+    """Some of `cost_usd` was estimated, not reported by the provider."""
 
 
 class UsageMeter:
-    """Takes reports in the order of the log."""
+    """Sums usage reports, in the order of the log."""
 
     def __init__(self) -> None:
         self._messages: dict[str, dict[str, UsageReported]] = {}
         self._tasks: dict[str, UsageReported] = {}
 
     def add(self, task: str, seq: int, report: UsageReported) -> None:
-        """The last report of a message counts, and the last of a task in place of its messages'."""
+        """Add a report. The last report of a message counts; the last of a task replaces its messages'."""
         messages = self._messages.setdefault(task, {})
         if report.scope is UsageScope.TASK:
             self._tasks[task] = report
@@ -49,7 +49,7 @@ class UsageMeter:
             messages[report.message_id or f"event {seq}"] = report
 
     def total(self) -> Usage:
-        """The sum over all tasks."""
+        """Return the sum over all tasks."""
         counted: list[UsageReported] = []
         sums: dict[str, float | None] = dict.fromkeys(USAGE_FIELDS)
         for task, messages in self._messages.items():

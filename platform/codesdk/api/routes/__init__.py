@@ -39,4 +39,4 @@ ROUTERS = (
     oauth_metadata.router,
     metrics.router,
 )
-"""All of them."""
+"""All routers."""

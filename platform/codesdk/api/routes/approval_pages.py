@@ -1,4 +1,4 @@
-"""The page of an approval, and the answer that its form gives. Looking decides nothing: links are opened by scanners too."""
+"""The page of an approval and its form. Viewing decides nothing, because scanners open links, too."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from codesdk.webhooks import LinkMismatch, OneTimeLink
 
 router = guarded_router()
 _PROBLEM_STATUS = {401: 404}
-"""A person cannot give another credential here: what does not open is not found."""
+"""The page can't ask for other credentials, so an invalid link is "not found"."""
 
 
 _PAGE_STATUS = {401: 403}
-"""A key that opens nothing: 401 would have a browser ask for another kind of credential."""
+"""An invalid key. With 401, a browser would ask for another kind of credential."""
 
 
 class TooManyAttempts(Fault):
-    """More answers came from one link, by one key or by such as open nothing, than a person gives."""
+    """Too many answers came from one link, by one key or by invalid keys."""
 
     code = "TOO_MANY_ATTEMPTS"
     retryable = True
@@ -43,26 +43,26 @@ class TooManyAttempts(Fault):
 
 
 def answer_throttle(clock: Clock) -> Throttle:
-    """How often one link that only shows may be answered by one key: ten times together, then once in six seconds.
+    """Create the limit of answers per view-only link and key: a burst of ten, then one every six seconds.
 
-    Keys that open nothing are counted together. Nobody's tries are taken from another's: the link is in an agent's hands.
+    Invalid keys share one limit per link. Valid keys have their own, because agents see the link and could exhaust it.
     """
     return Throttle(clock, at_once=2, per_s=1 / 6, burst=10.0)
 
 
 class ApprovalForm(NamedTuple):
-    """What the page's form brought."""
+    """A submitted form."""
 
     token: str
     key: str
-    """An API key, where the link only shows."""
+    """An API key, for view-only links."""
     said: dict[str, str]
     foreign: bool
-    """Another site's page sent it."""
+    """Whether another site's page sent it."""
 
 
 class CrossSiteForm(Fault):
-    """The form was sent by another site's page."""
+    """The form was sent from another site's page."""
 
     code = "FOREIGN_FORM"
     status = 403
@@ -70,7 +70,7 @@ class CrossSiteForm(Fault):
 
 @router.get("/approve/{token}", response_class=HTMLResponse)
 def show_approval(token: str, services: ServicesDep) -> Response:
-    """What would run, why it is asked, and two buttons. Nothing is changed."""
+    """Show what would run, why it needs approval, and two buttons. Changes nothing."""
     try:
         ticket, voter = authenticate_by_link(services, token, Action.APPROVALS_DECIDE)
         return _page(services, ticket, None if ticket.look_only else voter)
@@ -82,7 +82,7 @@ def show_approval(token: str, services: ServicesDep) -> Response:
 
 @router.post("/approve/{token}", response_class=HTMLResponse)
 async def answer_approval(token: str, request: Request, services: ServicesDep) -> Response:
-    """The form's answer. Afterwards the browser looks at the page again."""
+    """Process the form's answer, and redirect the browser back to the page."""
     form = _form(token, request, await request.body(), services.settings.public_url)
     try:
         ticket, holder = await to_thread.run_sync(authenticate_by_link, services, token, Action.APPROVALS_DECIDE)
@@ -94,7 +94,7 @@ async def answer_approval(token: str, request: Request, services: ServicesDep) -
         return await to_thread.run_sync(_answer, services, ticket, holder, form)
     voter = await to_thread.run_sync(_key_holder, services, ticket, form)
     if isinstance(voter, Fault) and voter.retryable:
-        return _problem(voter)  # nobody can say whether the key is good, so it counts against nobody
+        return _problem(voter)  # the key couldn't be checked, so it counts against no limit
     tries = cast("Throttle", request.app.state.answer_throttle)
     whose = (ticket.id, None if isinstance(voter, Fault) else voter.id)
     if (wait_s := tries.enter(whose)) > 0:
@@ -115,7 +115,7 @@ async def answer_approval(token: str, request: Request, services: ServicesDep) -
 
 def _form(token: str, request: Request, body: bytes, public_url: str) -> ApprovalForm:
     said = _form_fields(body.decode("utf-8", "replace"))
-    # A program sends its key as everywhere else; a browser's form cannot.
+    # Programs send the key as a header, as for other routes; a browser's form can't.
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     key = given if scheme.lower() == "bearer" else said.pop("api_key", "")
     return ApprovalForm(token, key.strip(), said, foreign=not _same_site(request, public_url))
@@ -125,12 +125,12 @@ def _form_fields(body: str) -> dict[str, str]:
     try:
         return {name: values[0] for name, values in parse_qs(body, max_num_fields=8).items()}
     except ValueError:
-        return {}  # no form of ours has so many fields: it says nothing
+        return {}  # no form of ours has so many fields
 
 
 def _answer(services: Services, ticket: OneTimeLink, voter: Principal | Fault, form: ApprovalForm) -> Response:
-    """`voter`: who answers; a fault: why nobody does."""
-    # A link that only shows belongs to nobody: after a fault its page again asks for a key.
+    """Vote and answer. `voter`: the principal, or the fault why there is none."""
+    # A view-only link has no voter: after a fault, its page asks for a key again.
     holder = None if ticket.look_only or isinstance(voter, Fault) else voter
     try:
         if form.foreign:
@@ -144,12 +144,12 @@ def _answer(services: Services, ticket: OneTimeLink, voter: Principal | Fault, f
         raise
     except Fault as fault:
         return _page(services, services.one_time_links.find(ticket.id) or ticket, holder, fault)
-    # Relative, since a proxy may have taken a part of the path off; and a reload then sends nothing again.
+    # Relative, because a proxy may have stripped a path prefix. Reloading the page then sends nothing again.
     return RedirectResponse(form.token, 303, headers=approval_html.PAGE_HEADERS)
 
 
 def _key_holder(services: Services, ticket: OneTimeLink, form: ApprovalForm) -> Principal | Fault:
-    """Whose key the form brings; else why it is refused, before anything is counted against anybody."""
+    """Return the principal of the form's key, or the fault. Checked before it counts against a limit."""
     try:
         voter = authenticate(services, form.key, Action.APPROVALS_DECIDE)
     except InternalFault:
@@ -184,7 +184,7 @@ def _vote(services: Services, ticket: OneTimeLink, voter: Principal, said: dict[
 
 
 def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, fault: Fault | None = None) -> Response:
-    """`voter`: None where the link only shows, so that nobody is known yet."""
+    """Render the approval's page. `voter`: None for view-only links."""
     approval = services.approvals.find(ticket.tenant_id, ticket.approval_id)
     pending = approval.state is ApprovalState.PENDING
     waits = pending and ticket.used_at is None and not ticket.expired
@@ -224,11 +224,11 @@ def _principal_label(services: Services, principal: object) -> str:
 
 
 def _same_site(request: Request, public_url: str) -> bool:
-    """Whether the page that sent the form was ours, as the browser says; a program that says nothing has the link."""
+    """Return whether our own page sent the form. Programs that send neither header are accepted: they have the link."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
     origin = request.headers.get("origin")
-    # A proxy may have changed the Host header; the public URL is then what the browser was on.
+    # A proxy may have changed the Host header; the public URL is then the browser's origin.
     own = {request.headers.get("host"), urlsplit(public_url).netloc} - {None, ""}
-    return origin is None or urlsplit(origin).netloc in own  # of a page without an origin it is the word `null`
+    return origin is None or urlsplit(origin).netloc in own  # pages without an origin send `null`

@@ -31,27 +31,27 @@ class ApprovalList(FrozenModel):
 
 
 class NewsPage(FrozenModel):
-    """News in order, at most 20; ask again with `next` as `after`."""
+    """Up to 20 feed entries, in order. Pass `next` as `after` for the next page."""
 
     news: list[FeedEntry]
     next: str
-    """Cursor after the last of this page."""
+    """Cursor after this page's last entry."""
     head: int
-    """Number of the newest."""
+    """Number of the newest entry."""
     resync: str | None = None
-    """Set where the cursor could not be served, with the reason; then the page is from the beginning."""
+    """Why the cursor couldn't be used, if so. The page then starts at the beginning."""
 
 
 class Vote(FrozenModel):
-    """A person's answer to exactly what they were shown."""
+    """A vote on exactly what the voter was shown."""
 
     verdict: Verdict
     digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
-    """The approval's own `digest`: a vote on anything else changes nothing."""
+    """The approval's `digest`. A vote with another digest is rejected."""
     comment: str | None = Field(default=None, max_length=2000)
-    """Told to the agent where the verdict is `reject`."""
+    """Passed to the agent if the verdict is `reject`."""
     grant: GrantRequest | None = None
-    """Of an `approve`: let calls of the same kind through as well, as far as the approval's `grant` offers."""
+    """With `approve`: also approve further calls of the same kind, as far as the approval's `grant` allows."""
 
 
 @router.get("/v1/approvals")
@@ -64,7 +64,7 @@ def list_approvals(
     rule: Annotated[str | None, Query(max_length=80)] = None,
     before: Annotated[str | None, Query(max_length=40)] = None,
 ) -> ApprovalList:
-    """The tenant's approvals, at most 200; `before` with the last one's id gives the next page."""
+    """List up to 200 of the tenant's approvals. For the next page, pass the last one's id as `before`."""
     return ApprovalList(approvals=services.approvals.listing(caller.tenant_id, state, session_id, rule, before))
 
 
@@ -77,10 +77,10 @@ def follow_approvals(
     session_id: Annotated[str | None, Query(max_length=40)] = None,
     after: Annotated[str | None, Query(pattern=CURSOR_PATTERN)] = None,
 ) -> Response:
-    """What happened to the tenant's approvals after a place. With `Accept: text/event-stream` a stream that goes on.
+    """Read the tenant's approval feed after a cursor. With `Accept: text/event-stream`, stream it.
 
-    A stream without a place (`Last-Event-ID`, or `after`) begins now, with `start_position`: list what waits then, and follow. So
-    it is after a `resync`.
+    A stream without a cursor (`Last-Event-ID` or `after`) starts at the current end and sends its position first: list
+    the pending approvals then, and follow. Do the same after a `resync`.
     """
     feeds = services.approvals.feeds
     epoch, last = feeds.place(caller.tenant_id)
@@ -108,15 +108,15 @@ def follow_approvals(
 
 @router.get("/v1/approvals/{approval_id}")
 def read_approval(approval_id: str, caller: Caller, services: ServicesDep) -> Approval:
-    """One approval, with what would run and why it is asked."""
+    """Return one approval, with what would run and why it needs approval."""
     return services.approvals.find(caller.tenant_id, approval_id)
 
 
 @router.post("/v1/approvals/{approval_id}/decision")
 def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: LinkDep, services: ServicesDep) -> Approval:
-    """Approve or reject. The first vote stands; the same vote again is no error, any other is a conflict.
+    """Approve or reject. The first vote counts: repeating it does nothing, a different one is a conflict.
 
-    A ticket of a delivery does in place of a key: it votes once, as the principal that it was given for.
+    A delivery's one-time token can replace the API key. It votes once, as its principal.
     """
     return services.pipeline.vote(
         caller.tenant_id,
@@ -133,7 +133,7 @@ def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: LinkDe
 def redeem_link(
     services: Services, ticket: OneTimeLink | None, *, approval: str, digest: str
 ) -> Callable[[Unit], None]:
-    """The vote's first step, where it comes with a ticket."""
+    """Return the vote's first step: use up the one-time link, if the vote came with one."""
     if ticket is None:
         return lambda _: None
     return lambda unit: services.one_time_links.use(unit, ticket, approval=approval, digest=digest)

@@ -22,16 +22,16 @@ from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
 
 _MAX_CONTENT_TYPE = 120
-"""Characters of a content type that are kept."""
+"""Maximum characters of a stored content type."""
 RECEIVE_TIMEOUT_S = 60.0
-"""Seconds that a sender may say nothing: one that hangs must not keep its place for ever."""
-_uploads = Semaphore(16)  # at most this many at once; the others wait with their bytes in the network
+"""Maximum seconds without data before an upload is aborted, so that a hanging client frees its slot."""
+_uploads = Semaphore(16)  # maximum concurrent uploads; further ones wait in the network
 
 router = guarded_router()
 
 
 class ArtifactList(FrozenModel):
-    """Artifacts, newest first; ask again with the last id as `after`."""
+    """Artifacts, newest first. Pass the last id as `after` for the next page."""
 
     artifacts: list[Artifact]
 
@@ -44,7 +44,7 @@ async def put_artifact(
     name: Annotated[str, Query(min_length=1, max_length=255)] = "artifact",
     session_id: Annotated[str | None, Query(max_length=40)] = None,
 ) -> Artifact:
-    """Keep the request's body. It belongs to the tenant, and to the session where one is named."""
+    """Store the request's body as an artifact of the tenant, and of the session if one is named."""
     session = None
     if session_id is not None:
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
@@ -67,23 +67,23 @@ def list_artifacts(
     after: Annotated[str | None, Query(max_length=40)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> ArtifactList:
-    """The tenant's artifacts, newest first."""
+    """List the tenant's artifacts, newest first."""
     return ArtifactList(artifacts=services.artifacts.listing(caller.tenant_id, session_id, after, limit))
 
 
 @router.head("/v1/artifacts/{artifact_id}", response_class=Response)
 def describe_artifact(request: Request, artifact_id: str, caller: Caller, services: ServicesDep) -> Response:
-    """What reading it would answer, without the bytes."""
+    """Return the headers of a download, without the bytes."""
     return read_artifact(request, artifact_id, caller, services)
 
 
 @router.get("/v1/artifacts/{artifact_id}", response_class=Response)
 def read_artifact(request: Request, artifact_id: str, caller: Caller, services: ServicesDep) -> Response:
-    """The bytes, each verified before it is sent; a part of them where `Range` asks for one."""
+    """Download the bytes, verified before they are sent. `Range` requests a part."""
     artifact = services.artifacts.find(caller.tenant_id, artifact_id)
     etag = f'"{artifact.content_hash}"'
     headers = {
-        # What tools and agents wrote must not run in a browser in this service's name.
+        # Content from tools and agents must not run in a browser under this service's origin.
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -105,13 +105,13 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
     if request.method == "HEAD":
         return Response(status_code=status, headers={**headers, "Content-Length": str(chosen.length)})
     pieces = services.artifacts.stream(artifact, chosen.start, chosen.length)
-    # The first piece is asked for while a status can still say that there is none.
+    # Read the first piece while a failure can still set the status.
     return Download(next(pieces, b""), pieces, status, {**headers, "Content-Length": str(chosen.length)})
 
 
 @router.delete("/v1/artifacts/{artifact_id}")
 def delete_artifact(artifact_id: str, caller: Caller, services: ServicesDep) -> Artifact:
-    """Remove it. Events that name it keep their reference, which then leads nowhere."""
+    """Delete an artifact. Events keep their references to it, which are then dangling."""
 
     def keep(unit: Unit, gone: StoredArtifact) -> None:
         known = {"name": gone.name, "content_hash": gone.content_hash, "session": gone.session_id}
@@ -131,7 +131,7 @@ async def _receive(request: Request, spool: Spool) -> None:
             if piece is not None:
                 gathered += piece
             if gathered and (piece is None or len(gathered) >= CHUNK_BYTES):
-                # A thread for each MiB, not for each of the network's pieces.
+                # One thread hop per MiB instead of one per network read.
                 await to_thread.run_sync(spool.write, bytes(gathered))
                 gathered.clear()
             if piece is None:

@@ -19,11 +19,11 @@ Chain = Annotated[
 
 
 class EntryPage(FrozenModel):
-    """Entries in order; ask again with `next` as `after`."""
+    """Audit entries, in order. Pass `next` as `after` for the next page."""
 
     entries: list[Entry]
     next: int
-    """Number of the last entry of this page."""
+    """Number of this page's last entry."""
 
 
 @router.get("/v1/audit")
@@ -35,6 +35,6 @@ def read_audit(
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_SIZE)] = 100,
 ) -> EntryPage:
-    """What was done to a tenant, its keys, quotas, policy and record, and by whom."""
+    """List the audited actions on a tenant, its keys, quotas, policy and sessions."""
     found = services.administration.audit(caller, tenant_id or caller.tenant_id, after, limit)
     return EntryPage(entries=found, next=found[-1].number if found else after)

@@ -23,19 +23,19 @@ class CallUnknown(Fault):
 
 
 class WaitsFor(FrozenModel):
-    """Whose answer, to what, until when."""
+    """What a waiting call needs: approvers, rules and expiry."""
 
     who: str
-    """Whose yes it takes, in words; the approval has it in parts."""
+    """The required approvers, as text. The approval has them structured."""
     rules: tuple[str, ...]
-    """Ids of the rules that ask; none where the default or the session's mode does."""
+    """Ids of the asking rules. Empty if the default or the permission mode asks."""
     reason: str
     expires_at: float
     """Seconds since the epoch."""
 
 
 class CallStatus(FrozenModel):
-    """A call as it stands."""
+    """The current status of a call."""
 
     tool_call_id: ToolCallId
     attempt: int
@@ -43,30 +43,30 @@ class CallStatus(FrozenModel):
     input_hash: str
     state: CallState
     approval_id: str | None = None
-    """What a person is asked, while it waits for one."""
+    """The pending approval, if any."""
     waits_for: WaitsFor | None = None
-    """What stands between it and its run, while it waits for people."""
+    """What the pending approval requires."""
     result: ToolResult | None = None
-    """Once it has ended: what came out, or why it was denied."""
+    """The result or denial, once the call has ended."""
 
 
 class Cancelled(FrozenModel):
-    """What became of a cancel."""
+    """The outcome of a cancellation."""
 
     cancelled: bool
-    """False: it had ended before."""
+    """False: the call had already ended."""
     call: CallStatus
 
 
 @router.get("/v1/sessions/{session_id}/calls/{call_id}")
 def read_call(session_id: str, call_id: str, caller: Caller, services: ServicesDep) -> CallStatus:
-    """One call: its state, and its result once there is one."""
+    """Return a call's state, and its result once it has ended."""
     return _call_status(services, _find(services, caller.tenant_id, session_id, call_id))
 
 
 @router.post("/v1/sessions/{session_id}/calls/{call_id}/cancel")
 def cancel_call(session_id: str, call_id: str, caller: Caller, services: ServicesDep) -> Cancelled:
-    """End a call: one that waits is denied at once, one that runs is stopped by its worker."""
+    """Cancel a call: a waiting one is denied at once, a running one is stopped by its worker."""
     found = _find(services, caller.tenant_id, session_id, call_id)
     place = (found.tenant_id, found.subject.session_id)
     done = services.pipeline.cancel(*place, found.identity.tool_call_id, f"{caller.name} cancelled it.")

@@ -14,7 +14,7 @@ router = guarded_router()
 
 
 class Health(FrozenModel):
-    """The service works."""
+    """The service's status."""
 
     status: str
     version: str
@@ -30,7 +30,7 @@ class ToolEntry(FrozenModel):
     description: str
     classification: Classification
     enabled: bool
-    """False: it runs only where the policy bundle switches it on."""
+    """False: the tool runs only if the policy bundle enables it."""
     schema_hash: str
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
@@ -41,19 +41,19 @@ class ToolList(FrozenModel):
 
     tools: list[ToolEntry]
     problems: dict[str, str] = {}
-    """What is wrong with changed manifests, which are therefore not in force: `shared`, `tenants` or `tenant`, and why."""
+    """Errors in changed manifests, which are not in force: by `shared`, `tenants` or `tenant`."""
 
 
 @router.get("/health")
 def read_health(services: ServicesDep) -> Health:
-    """Whether the service and its database answer."""
+    """Check that the service and its database answer."""
     services.log.head(SessionId(""))
     return Health(status="ok", version=version("codesdk"))
 
 
 @router.get("/v1/tools")
 def list_tools(caller: Caller, services: ServicesDep) -> ToolList:
-    """Every tool, also those that policy never allows."""
+    """List all tools, including those that policy never allows."""
     enabled = services.bundles.of(caller.tenant_id).enabled
     found = services.registry.problems()
     told = {**{name: found.get(name) for name in ("shared", "tenants")}, "tenant": found.get(caller.tenant_id)}

@@ -1,4 +1,4 @@
-"""A session's log over HTTP: as pages or as a stream."""
+"""A session's log over HTTP, in pages or as a stream."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ router = guarded_router()
 
 
 class EventPage(FrozenModel):
-    """Events in order; ask again with `next` as `after`."""
+    """Events, in order. Pass `next` as `after` for the next page."""
 
     events: list[Event]
     next: str
-    """Cursor after the last event of this page."""
+    """Cursor after this page's last event."""
     head: int
     """The log's newest `seq`."""
     resync: str | None = None
-    """Set where the cursor could not be served, with the reason; then the page is from the beginning."""
+    """Why the cursor couldn't be used, if so. The page then starts at the beginning."""
 
 
 @router.get(
@@ -44,13 +44,13 @@ def read_events(
     after: Annotated[str | None, Query(pattern=CURSOR_PATTERN)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_SIZE)] = 100,
 ) -> Response:
-    """Events after a cursor. With `Accept: text/event-stream` a stream that goes on, resumed by `Last-Event-ID`."""
+    """Read events after a cursor. With `Accept: text/event-stream`, stream them; `Last-Event-ID` resumes the stream."""
     session = services.sessions.find(caller.tenant_id, session_id).id
     epoch, head = services.log.position(session)
     if "text/event-stream" in request.headers.get("accept", ""):
         readmitted = access_recheck(request, Action.EVENTS_READ)
         begin = start_position(request.headers.get("last-event-id", after), epoch, head)
-        # A reader that was sent away for an event that cannot be read gets the reason as a status when it comes back.
+        # A reader that was disconnected by an unreadable event gets the reason as a status when it reconnects.
         _events_or_raise(services.log.page(session, begin.after, 1))
         return EventStream(
             log=services.log,
@@ -73,7 +73,7 @@ def read_events(
 
 
 def _events_or_raise(page: EventBatch) -> list[Event]:
-    """Those that can be read; what stands in the way of the next is the answer only where there is no other."""
+    """Return the readable events. Raise the fault only if there are none."""
     if page.fault is not None and not page.events:
         raise page.fault
     return page.events

@@ -27,19 +27,19 @@ def list_grants(
     session_id: Annotated[str | None, Query(max_length=40)] = None,
     active: Annotated[bool, Query()] = False,
 ) -> GrantList:
-    """The tenant's grants; `active`: only those that let something through now."""
+    """List the tenant's grants. `active`: only those that are in effect."""
     return GrantList(grants=services.approvals.grants.listing(caller.tenant_id, session_id, active=active))
 
 
 @router.get("/v1/grants/{grant_id}")
 def read_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
-    """One grant: what it lets through, for whom, until when, and how often it did."""
+    """Return a grant: what it covers, for whom, until when, and how often it was used."""
     return services.approvals.grants.find(caller.tenant_id, grant_id)
 
 
 @router.delete("/v1/grants/{grant_id}")
 def revoke_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
-    """End it: from now on nothing starts by it. Revoking twice is no error."""
+    """Revoke a grant, effective at once. Revoking a revoked grant does nothing."""
     return services.writer.run(
         lambda unit: services.approvals.grants.revoke(unit, caller.tenant_id, grant_id, by=caller.id, why="Revoked.")
     )

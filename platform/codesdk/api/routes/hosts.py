@@ -24,35 +24,35 @@ class ServerList(FrozenModel):
 
 @router.get("/v1/hosts")
 def list_hosts(caller: Caller, services: ServicesDep) -> HostList:
-    """Every host, with what it has and what is reserved there."""
+    """List all hosts, with their capacity and reservations."""
     return HostList(hosts=services.hosts.listing(caller))
 
 
 @router.get("/v1/hosts/{host_id}")
 def read_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
-    """One, by id or name."""
+    """Return a host, by id or name."""
     return services.hosts.find(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/drain")
 def drain_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
-    """Place no new session there; those that it has go on."""
+    """Drain a host: place no new sessions on it. Existing sessions continue."""
     return services.hosts.drain(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/activate")
 def activate_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
-    """Place sessions there again."""
+    """Activate a host: place sessions on it again."""
     return services.hosts.activate(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/lose")
 def lose_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
-    """Give it up at once: its sessions end within seconds."""
+    """Declare a host lost. Its sessions are closed within seconds."""
     return services.hosts.lose(caller, host_id)
 
 
 @router.get("/v1/mcp-servers")
 def list_servers(caller: Caller, services: ServicesDep) -> ServerList:
-    """The MCP servers that workers have for calls of their sessions, as each told some seconds ago."""
+    """List the MCP servers that workers run for their sessions, as last reported some seconds ago."""
     return ServerList(servers=services.mcp_servers.listing(caller))

@@ -15,5 +15,5 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
 def read_metrics(caller: Caller, services: ServicesDep) -> Response:
-    """Figures for a Prometheus server. They stand in the database, so each replica of the API tells the same but for its own process."""
+    """Return metrics in Prometheus' format. They come from the database, so replicas differ only in process metrics."""
     return Response(services.metrics.page(caller), headers={"Content-Type": CONTENT_TYPE})

@@ -15,7 +15,7 @@ router = guarded_router()
 
 
 class NoLogins(Fault):
-    """This installation takes no logins: a client needs a session's token."""
+    """This installation accepts no logins. Clients need a session token."""
 
     code = "NO_LOGINS"
     status = 404
@@ -24,10 +24,10 @@ class NoLogins(Fault):
 @router.get(METADATA_PATH)
 @router.get("/.well-known/oauth-protected-resource")
 def read_protected_resource(request: Request) -> JSONResponse:
-    """The MCP endpoint as a protected resource of OAuth: its URL, and the issuers whose tokens it takes.
+    """Describe the MCP endpoint as an OAuth protected resource: its URL and trusted issuers.
 
     Raises:
-        NoLogins: it takes none.
+        NoLogins: no issuer is configured.
     """
     told: dict[str, Any] | None = request.app.state.mcp.resource.metadata(request.scope)
     if told is None:

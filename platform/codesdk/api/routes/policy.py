@@ -1,4 +1,4 @@
-"""Policy over HTTP: the active rules, and dry evaluation."""
+"""Policy over HTTP: the active rules, and trial evaluation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ router = guarded_router()
 
 
 class RuleInForce(FrozenModel):
-    """One rule of the caller's bundle."""
+    """A rule of the caller's bundle."""
 
     id: str
     effect: Effect
@@ -24,22 +24,23 @@ class RuleInForce(FrozenModel):
 
 
 class PolicyInForce(FrozenModel):
-    """The bundle that decides for the caller's tenant."""
+    """The bundle in force for the caller's tenant."""
 
     name: str
     hash: str
     layers: list[str]
-    """Hashes of the shared bundle and the tenant's own, where it has one."""
+    """Hashes of the shared bundle and of the tenant's, if it has one."""
     default: Effect
     rules: list[RuleInForce]
     problems: dict[str, str]
-    """What is wrong with files that are therefore not in force: of the `shared` bundle, of the `tenant`'s; `tenants`, where
-    the directory of all of them cannot be read."""
+    """Errors in files that are therefore not in force, by `shared` or `tenant`; `tenants` if their directory is
+    unreadable.
+    """
 
 
 @router.get("/v1/policy")
 def read_policy(caller: Caller, services: ServicesDep) -> PolicyInForce:
-    """What is in force for the caller's tenant, and what is not for being wrong."""
+    """Return the policy in force for the caller's tenant, and the errors in files that are not."""
     bundle = services.bundles.of(caller.tenant_id)
     problems = services.bundles.problems()
     told = {**{name: problems.get(name) for name in ("shared", "tenants")}, "tenant": problems.get(caller.tenant_id)}
@@ -66,18 +67,18 @@ def read_policy(caller: Caller, services: ServicesDep) -> PolicyInForce:
 
 @router.post("/v1/policy/decide")
 def decide_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
-    """What policy would say of a call of the caller's tenant. Nothing is recorded and nothing runs."""
+    """Evaluate policy for a call of the caller's tenant. Records and runs nothing."""
     return _judged(trial, caller.tenant_id, services, every=False)
 
 
 @router.post("/v1/policy/explain")
 def explain_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
-    """The same, with every rule's part in it."""
+    """Like `decide`, with each rule's part in the decision."""
     return _judged(trial, caller.tenant_id, services, every=True)
 
 
 def _judged(trial: PolicyQuery, tenant: TenantId, services: ServicesDep, *, every: bool) -> Decision:
-    # Whatever the question says, it is about the caller's own tenant: another's rules are not to be found out.
+    # Always the caller's own tenant, not the query's: other tenants' rules are confidential.
     session = trial.session.model_copy(update={"tenant": tenant})
     tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}
     bundle = services.bundles.of(tenant, session.policy_hash)

@@ -23,16 +23,16 @@ router = guarded_router()
 
 MAX_FILES = 400
 MAX_CALLS = 20_000
-"""Recorded calls that one comparison judges: a few seconds."""
+"""Maximum recorded calls per comparison; takes a few seconds."""
 
 
 class LayerName(StrEnum):
-    """Whose rules."""
+    """A policy layer."""
 
     TENANT = "tenant"
-    """The caller's own tenant's."""
+    """The caller's own tenant."""
     SHARED = "shared"
-    """Everybody's: an operator's or policy author's of the installation."""
+    """All tenants. Changes need an operator or policy author of the installation."""
 
 
 Layer = Annotated[LayerName, Query(description="`tenant`: the caller's own; `shared`: everybody's.")]
@@ -40,7 +40,7 @@ FileName = Annotated[str, Field(pattern=r"^(tests/)?[A-Za-z0-9][A-Za-z0-9._-]{0,
 
 
 class Wanted(FrozenModel):
-    """A bundle, by its files or by the hash of a version."""
+    """A bundle, by its files or by a version's hash."""
 
     layer: LayerName = LayerName.TENANT
     files: dict[FileName, str] | None = Field(default=None, min_length=1, max_length=MAX_FILES)
@@ -54,26 +54,26 @@ class Wanted(FrozenModel):
         return self
 
     def what(self) -> BundleTexts | str:
-        """The one that was given."""
+        """Return the files or the hash."""
         return self.files if self.files is not None else self.hash or ""
 
 
 class Promotion(Wanted):
-    """What is to be in force."""
+    """The bundle to promote."""
 
     comment: str = Field(default="", max_length=1000)
 
 
 class Promoted(FrozenModel):
-    """What is in force now."""
+    """The version in force after a promotion."""
 
     version: Version
     findings: list[str] = []
-    """What lint would warn of."""
+    """Lint warnings."""
 
 
 class Rollback(FrozenModel):
-    """Back to what was in force before, or to the files."""
+    """Roll back to the previous version, or to the files."""
 
     layer: LayerName = LayerName.TENANT
     to_files: bool = False
@@ -81,28 +81,28 @@ class Rollback(FrozenModel):
 
 
 class RolledBack(FrozenModel):
-    """What is in force now; no version where the layer has neither files nor a pinned one."""
+    """The version in force after a rollback. None if the layer has neither files nor a pinned version."""
 
     hash: str | None
 
 
 class VersionList(FrozenModel):
-    """Of a layer, newest first."""
+    """The versions of a layer, newest first."""
 
     versions: list[Version]
     changes: list[VersionChange]
     pinned: str | None
-    """The version that is in force in place of the files."""
+    """The pinned version, which replaces the files."""
 
 
 class Comparison(Wanted):
-    """A candidate to judge recorded calls by."""
+    """A candidate to compare on recorded calls."""
 
     days: float = Field(default=7.0, ge=0, le=3650)
 
 
 class ChangedCall(FrozenModel):
-    """A recorded call that would be decided in another way."""
+    """A recorded call that the candidate decides differently."""
 
     tool: str
     input: dict[str, object]
@@ -113,31 +113,32 @@ class ChangedCall(FrozenModel):
 
 
 class Compared(FrozenModel):
-    """The calls of the caller's tenant under what is in force and under the candidate."""
+    """Recorded calls of the caller's tenant under the policy in force and under the candidate."""
 
     calls: int
     matrix: dict[str, int]
-    """`allow→deny` and the number of calls."""
+    """Number of calls by change, such as `allow→deny`."""
     new_allows: int
     left_out: int
-    """Older calls that were not judged: one comparison judges the newest 20,000."""
+    """Older calls that were left out: one comparison covers the newest 20,000."""
     changes: list[ChangedCall]
-    """At most 200, one for each kind."""
+    """At most 200, one of each kind."""
 
 
 class ShadowStatus(FrozenModel):
-    """What is tried beside the bundle in force, and what it did."""
+    """The shadow bundle and its decisions."""
 
     version: Version | None
     differences: list[ShadowDifference]
-    """Calls by what was decided and what the candidate says; an `after` of null: it failed."""
+    """Calls by the decision in force and the shadow's; `after` is null if the shadow failed."""
     skipped: int
-    """Calls of this process that came too fast to be tried: of the caller's tenant, or everybody's for everybody's layer."""
+    """Calls of this process that came too fast to evaluate: the caller's tenant's, or everyone's for the shared layer.
+    """
 
 
 @router.get("/v1/policy/versions")
 def list_versions(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> VersionList:
-    """The versions of a layer, what put which into force, and what is."""
+    """List a layer's versions, its history of changes, and the pinned version."""
     name = _layer(caller, layer)
     return VersionList(
         versions=services.versions.listing(name),
@@ -148,7 +149,7 @@ def list_versions(caller: Caller, services: ServicesDep, layer: Layer = LayerNam
 
 @router.post("/v1/policy/promote")
 def promote(wanted: Promotion, caller: Caller, services: ServicesDep) -> Promoted:
-    """Put a bundle into force that passes its own tests; it stays so until another is, or the files are again."""
+    """Pin a bundle that passes its own tests. It stays in force until another is pinned or the pin is removed."""
     layer = _writable_layer(caller, wanted.layer)
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
     version, findings = services.versions.promote(layer, wanted.what(), tools, caller.id, wanted.comment)
@@ -158,7 +159,7 @@ def promote(wanted: Promotion, caller: Caller, services: ServicesDep) -> Promote
 
 @router.post("/v1/policy/rollback")
 def roll_back(wanted: Rollback, caller: Caller, services: ServicesDep) -> RolledBack:
-    """Put into force what was before; or, with `to_files`, what the files of the policy directory say."""
+    """Restore the previous version or, with `to_files`, the files of the policy directory."""
     layer = _writable_layer(caller, wanted.layer)
     if wanted.to_files:
         files = services.bundles.files_hash(layer)
@@ -173,7 +174,7 @@ def roll_back(wanted: Rollback, caller: Caller, services: ServicesDep) -> Rolled
 
 @router.post("/v1/policy/diff")
 def compare(wanted: Comparison, caller: Caller, services: ServicesDep) -> Compared:
-    """Judge the last days' calls of the caller's tenant by a candidate, against what is in force."""
+    """Compare a candidate with the policy in force, on recent calls of the caller's tenant."""
     layer = _layer(caller, wanted.layer)
     candidate = services.versions.candidate(layer, wanted.what())
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
@@ -204,19 +205,19 @@ def compare(wanted: Comparison, caller: Caller, services: ServicesDep) -> Compar
 
 @router.get("/v1/policy/shadow")
 def shadow_status(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> ShadowStatus:
-    """What is tried, and how it decided live calls so far."""
+    """Return the shadow bundle and its decisions on live calls so far."""
     name = _layer(caller, layer)
     version = next((one for one in services.versions.listing(name, 10_000) if one.shadow), None)
     found = services.versions.differences(name, version.hash) if version else []
     if caller.reach is not Reach.INSTANCE and name == SHARED:
-        found = []  # they count everybody's calls
+        found = []  # these counts include other tenants' calls
     whose = None if caller.reach is Reach.INSTANCE and name == SHARED else caller.tenant_id
     return ShadowStatus(version=version, differences=found, skipped=services.shadow.skipped(whose))
 
 
 @router.post("/v1/policy/shadow")
 def try_beside(wanted: Wanted, caller: Caller, services: ServicesDep) -> Version:
-    """Try a bundle on live calls without ever obeying it; in place of the one that is tried now."""
+    """Evaluate a bundle on live calls without enforcing it. Replaces the current shadow."""
     version = services.versions.shadow(_writable_layer(caller, wanted.layer), wanted.what(), caller.id)
     services.bundles.refresh()
     return version
@@ -224,7 +225,7 @@ def try_beside(wanted: Wanted, caller: Caller, services: ServicesDep) -> Version
 
 @router.delete("/v1/policy/shadow")
 def end_shadow(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> ShadowStatus:
-    """Try nothing any more. What was counted stays with the version."""
+    """Stop evaluating the shadow. Its counts stay with the version."""
     services.versions.end_shadow(_writable_layer(caller, layer), caller.id)
     services.bundles.refresh()
     return shadow_status(caller, services, layer)

@@ -18,7 +18,7 @@ class Opened(FrozenModel):
 
     session: Session
     token: str
-    """Shown this once; it opens this session's MCP endpoint and nothing else."""
+    """Can't be read again. Valid only for this session's MCP endpoint."""
     mcp_url: str
 
 
@@ -32,7 +32,7 @@ class SessionList(FrozenModel):
 def open_session(request: Request, wish: NewSession, caller: Caller, services: ServicesDep) -> Opened:
     """Open a session; its sandbox starts in the background."""
     session, token = services.sessions.open(caller, wish)
-    # Where nothing else is said, the name that the caller reached us by is the one that will work for its agent too.
+    # Without a public URL, the host name that the caller used also works for its agent.
     base = services.settings.public_url or str(request.base_url).rstrip("/")
     return Opened(session=session, token=token, mcp_url=f"{base}/mcp")
 
@@ -47,29 +47,29 @@ def list_sessions(
 
 @router.get("/v1/sessions/{session_id}")
 def read_session(session_id: str, caller: Caller, services: ServicesDep) -> Session:
-    """One session."""
+    """Return a session."""
     return services.sessions.find(caller.tenant_id, session_id)
 
 
 @router.delete("/v1/sessions/{session_id}")
 def close_session(session_id: str, caller: Caller, services: ServicesDep) -> Session:
-    """End a session: its tokens, its waiting calls, its sandbox. Its record stays."""
+    """Close a session: revoke its tokens, deny its waiting calls, remove its sandbox. Its record stays."""
     return services.sessions.close(caller.tenant_id, session_id)
 
 
 @router.get("/v1/sessions/{session_id}/sandbox")
 def read_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
-    """How its sandbox is."""
+    """Return the state of the session's sandbox."""
     return services.sessions.sandbox(caller.tenant_id, session_id)
 
 
 @router.post("/v1/sessions/{session_id}/sandbox/stop", status_code=202)
 def stop_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
-    """End its processes and free its memory; the workspace stays, and the next call brings it back."""
+    """Stop the sandbox: end its processes and free its memory. The workspace stays; the next call restarts it."""
     return services.sessions.stop_sandbox(caller.tenant_id, session_id)
 
 
 @router.post("/v1/sessions/{session_id}/sandbox/start", status_code=202)
 def start_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
-    """Bring a stopped one back now."""
+    """Start a stopped sandbox now."""
     return services.sessions.start_sandbox(caller.tenant_id, session_id)

@@ -24,7 +24,7 @@ Limit = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class NewTenant(FrozenModel):
-    """A tenant to make."""
+    """A tenant to create."""
 
     name: Name
 
@@ -36,19 +36,19 @@ class TenantList(FrozenModel):
 
 
 class QuotaList(FrozenModel):
-    """A tenant's limits, and how much of each is taken."""
+    """A tenant's limits and usage."""
 
     tenant_id: TenantId
     quotas: list[Quota]
 
 
 class TenantChange(FrozenModel):
-    """What to change of a tenant; what is not named stays."""
+    """Changes to a tenant. Missing fields stay unchanged."""
 
     weight: Weight | None = None
-    """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
+    """Calls that a host starts for each one of a tenant of weight 1, while both have queued calls."""
     yolo: bool | None = None
-    """Whether its sessions may have the permission mode `yolo`."""
+    """Whether its sessions may use the permission mode `yolo`."""
 
     @model_validator(mode="after")
     def _check_any(self) -> TenantChange:
@@ -58,33 +58,33 @@ class TenantChange(FrozenModel):
 
 
 class NewLimits(FrozenModel):
-    """Limits to set; what is not named stays."""
+    """Limits to set. Missing resources stay unchanged."""
 
     limits: dict[Resource, Limit | None]
-    """0: no limit. Null: the installation's default again."""
+    """0: unlimited. Null: the installation's default."""
 
 
 @router.get("/v1/tenants")
 def list_tenants(caller: Caller, services: ServicesDep) -> TenantList:
-    """The caller's own tenant; all of them for an operator or auditor of the installation."""
+    """List the caller's own tenant, or all tenants for an operator or auditor of the installation."""
     return TenantList(tenants=services.administration.tenants(caller))
 
 
 @router.post("/v1/tenants", status_code=201)
 def create_tenant(wish: NewTenant, caller: Caller, services: ServicesDep) -> Tenant:
-    """A new tenant with nobody in it: make principals and keys next."""
+    """Create a tenant without principals. Create principals and keys next."""
     return services.administration.create_tenant(caller, wish.name)
 
 
 @router.get("/v1/tenants/{tenant_id}")
 def read_tenant(tenant_id: str, caller: Caller, services: ServicesDep) -> Tenant:
-    """One tenant."""
+    """Return a tenant."""
     return services.administration.tenant(caller, tenant_id)
 
 
 @router.patch("/v1/tenants/{tenant_id}")
 def change_tenant(tenant_id: str, wish: TenantChange, caller: Caller, services: ServicesDep) -> Tenant:
-    """Give it a larger or smaller share of each host; allow it the mode `yolo`, or not any more."""
+    """Change a tenant's weight, or whether it may use the `yolo` mode."""
     if wish.weight is not None:
         services.administration.set_weight(caller, tenant_id, wish.weight)
     if wish.yolo is not None:
@@ -94,25 +94,25 @@ def change_tenant(tenant_id: str, wish: TenantChange, caller: Caller, services: 
 
 @router.post("/v1/tenants/{tenant_id}/suspend")
 def suspend_tenant(tenant_id: str, caller: Caller, services: ServicesDep) -> Tenant:
-    """From now on its keys and tokens open nothing, and none of its calls starts. What runs ends by itself."""
+    """Suspend a tenant: its keys and tokens stop working, and none of its calls starts. Running calls finish."""
     return services.administration.suspend(caller, tenant_id)
 
 
 @router.post("/v1/tenants/{tenant_id}/resume")
 def resume_tenant(tenant_id: str, caller: Caller, services: ServicesDep) -> Tenant:
-    """Its keys and tokens are good again."""
+    """Resume a suspended tenant. Its keys and tokens work again."""
     return services.administration.resume(caller, tenant_id)
 
 
 @router.get("/v1/quotas")
 def read_quotas(caller: Caller, services: ServicesDep, tenant_id: TenantParam = None) -> QuotaList:
-    """Every limit, and how much of it is taken."""
+    """List the tenant's limits and usage."""
     tenant = tenant_id or caller.tenant_id
     return QuotaList(tenant_id=TenantId(tenant), quotas=services.administration.quotas(caller, tenant))
 
 
 @router.patch("/v1/quotas")
 def set_quotas(wish: NewLimits, caller: Caller, services: ServicesDep, tenant_id: TenantParam = None) -> QuotaList:
-    """Give the tenant limits of its own. One below what is used takes nothing away; it lets nothing more be made."""
+    """Set the tenant's own limits. A limit below the current usage removes nothing; it only prevents more."""
     tenant = tenant_id or caller.tenant_id
     return QuotaList(tenant_id=TenantId(tenant), quotas=services.administration.set_limits(caller, tenant, wish.limits))

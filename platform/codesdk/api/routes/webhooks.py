@@ -23,14 +23,14 @@ class EndpointList(FrozenModel):
 
 
 class Rotation(FrozenModel):
-    """How a key is renewed."""
+    """Options for renewing a signing key."""
 
     overlap_s: float = Field(default=OVERLAP_S, ge=0, le=30 * 24 * 3600.0)
-    """Seconds that the old key goes on signing beside the new one; 0 where the old one is known to others."""
+    """Seconds for which the old key keeps signing, too; 0 if the old key was leaked."""
 
 
 class Stop(FrozenModel):
-    """Why it is stopped."""
+    """The reason for disabling an endpoint."""
 
     reason: str = Field(default="disabled by an operator", max_length=200)
 
@@ -43,49 +43,49 @@ class DeliveryList(FrozenModel):
 
 @router.get("/v1/webhooks")
 def list_endpoints(caller: Caller, services: ServicesDep) -> EndpointList:
-    """The tenant's endpoints, without their secrets."""
+    """List the tenant's endpoints, without their secrets."""
     return EndpointList(endpoints=services.outbound.endpoints.listing(caller.tenant_id))
 
 
 @router.post("/v1/webhooks", status_code=201)
 def create_endpoint(wish: NewEndpoint, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
-    """A new one; its `secret` is shown this once."""
+    """Create an endpoint. Its `secret` can't be read again."""
     return services.outbound.endpoints.create(caller.tenant_id, wish)
 
 
 @router.get("/v1/webhooks/{endpoint_id}")
 def read_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
-    """One of them."""
+    """Return an endpoint."""
     return services.outbound.endpoints.find(caller.tenant_id, endpoint_id)
 
 
 @router.delete("/v1/webhooks/{endpoint_id}")
 def delete_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
-    """End it, with what waits for it and its log."""
+    """Delete an endpoint, with its pending deliveries and its log."""
     return services.outbound.endpoints.delete(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/rotate")
 def rotate_key(endpoint_id: str, wish: Rotation, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
-    """A new signing key; its `secret` is shown this once."""
+    """Create a new signing key. Its `secret` can't be read again."""
     return services.outbound.endpoints.rotate(caller.tenant_id, endpoint_id, wish.overlap_s)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/enable")
 def enable_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
-    """Let it go on."""
+    """Enable a disabled endpoint."""
     return services.outbound.endpoints.enable(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/disable")
 def disable_endpoint(endpoint_id: str, wish: Stop, caller: Caller, services: ServicesDep) -> Endpoint:
-    """Stop it."""
+    """Disable an endpoint."""
     return services.outbound.endpoints.disable(caller.tenant_id, endpoint_id, wish.reason)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/test", status_code=202)
 def test_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Delivery:
-    """Send it a message of type `webhook.test`; what became of it is a delivery's to say."""
+    """Send a message of type `webhook.test`. The delivery that is returned shows the outcome later."""
     return services.outbound.endpoints.test(caller.tenant_id, endpoint_id)
 
 
@@ -99,18 +99,18 @@ def list_deliveries(
     before: Annotated[str | None, Query(max_length=40)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> DeliveryList:
-    """What went or is to go there. `before`: the last id of the page before."""
+    """List the endpoint's deliveries, newest first. `before`: the last id of the previous page."""
     found = services.outbound.endpoints.deliveries(caller.tenant_id, endpoint_id, state, before, limit)
     return DeliveryList(deliveries=found)
 
 
 @router.get("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}")
 def read_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
-    """One, with its attempts."""
+    """Return a delivery, with its attempts."""
     return services.outbound.endpoints.delivery(caller.tenant_id, endpoint_id, delivery_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}/replay", status_code=202)
 def replay_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
-    """Send it once more, under the same id."""
+    """Send a delivery again, under the same id."""
     return services.outbound.endpoints.replay(caller.tenant_id, endpoint_id, delivery_id)

@@ -1,7 +1,7 @@
-"""Which addresses the egress proxy and the webhook sender never connect to, whatever a rule or a DNS answer says. Pure.
+"""Decides which addresses the egress proxy and the webhook sender refuse, regardless of rules and DNS answers. Pure.
 
-IPv4 is refused by the IANA special-purpose registry (RFC 6890 and updates). IPv6 is allowed by its one global block and
-refused from there: what is assigned later is refused until somebody looks at it.
+IPv4 follows the IANA special-purpose registry (RFC 6890 and updates) as a blocklist. IPv6 allows only its global block,
+minus a blocklist, so newly assigned space is refused until someone reviews it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from codesdk.domain.network.hostnames import Address
 
 AddressPolicy = Callable[[Address], str | None]
-"""Why an address is refused, or None where it may be connected to."""
+"""Returns why an address is refused, or None if connecting is allowed."""
 
 Networks = Sequence[IPv4Network | IPv6Network]
 
@@ -32,7 +32,7 @@ BLOCKED_IPV4 = {
     "203.0.113.0/24": "documentation",
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "reserved, and broadcast",
-    # A cloud's host agent at a public address (Azure, learn.microsoft.com: "What is IP address 168.63.129.16").
+    # Azure's host agent has a public address (learn.microsoft.com: "What is IP address 168.63.129.16").
     "168.63.129.16/32": "metadata of a cloud",
 }
 GLOBAL_IPV6 = "2000::/3"
@@ -43,7 +43,7 @@ BLOCKED_IPV6 = {
     "3fff::/20": "documentation",
 }
 NAT64 = "64:ff9b::/96"
-"""The well-known prefix (RFC 6052): on networks without IPv4, every IPv4 host has an address here."""
+"""The well-known prefix (RFC 6052). On IPv6-only networks every IPv4 host has an address in it."""
 
 _BLOCKED_IPV4 = tuple((IPv4Network(network), why) for network, why in BLOCKED_IPV4.items())
 _BLOCKED_IPV6 = tuple((IPv6Network(network), why) for network, why in BLOCKED_IPV6.items())
@@ -53,19 +53,19 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def public_only(address: Address) -> str | None:
-    """The policy of every installation: addresses that anybody on the internet can reach."""
+    """The policy of every installation: allow addresses that are reachable from the whole internet."""
     if isinstance(address, IPv4Address):
         return next((why for network, why in _BLOCKED_IPV4 if address in network), None)
     return _check_ipv6(address)
 
 
 def public_or_listed(listed: Collection[Address]) -> AddressPolicy:
-    """Public addresses, and exactly these others. For tests with a server on loopback; nothing else builds it."""
+    """Allow public addresses and exactly these others. Only for tests with a server on loopback."""
     return lambda address: None if address in listed else public_only(address)
 
 
 def allow_networks(networks: Networks, policy: AddressPolicy) -> AddressPolicy:
-    """What `policy` says, and besides the operator's own networks."""
+    """Allow what `policy` allows, and the operator's own networks."""
 
     def judge(address: Address) -> str | None:
         return None if any(address in network for network in networks) else policy(address)

@@ -1,4 +1,4 @@
-"""Host names, address literals and patterns of them in one spelling, so that what is compared is what is meant. Pure."""
+"""Normalizes host names, address literals and patterns to one spelling, so that comparisons are exact. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import idna
 from pydantic import AfterValidator
 
 MAX_HOSTNAME = 253
-"""Longest host name in text form (RFC 1035, 2.3.4)."""
+"""Maximum length of a host name in text form (RFC 1035, 2.3.4)."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -21,15 +21,16 @@ Address = IPv4Address | IPv6Address
 
 
 class InvalidHostname(ValueError):
-    """It is neither a host name nor an address in its one canonical spelling."""
+    """Not a host name or address, or not in its canonical spelling."""
 
 
 def canonical_host(text: str) -> str:
-    """The name in lower case, as A-labels, without the final dot; an address as `ipaddress` writes it, in brackets or not.
+    """Return the name in lower case, as A-labels, without the final dot, or the address as `ipaddress` writes it.
 
     Raises:
-        BadName: an empty or overlong name, a character that no host name has, an address with a zone or a final dot, or
-            a number that some resolvers read as an address (`2130706433`, `0x7f.1`, `127.1`, `0177.0.0.1`).
+        InvalidHostname: an empty or overlong name, an invalid character, an address with a zone or a final dot, or a
+            number
+            that some resolvers read as an address (`2130706433`, `0x7f.1`, `127.1`, `0177.0.0.1`).
     """
     if text.startswith("[") or ":" in text:
         return str(_parse_ipv6(text))
@@ -39,7 +40,7 @@ def canonical_host(text: str) -> str:
         raise InvalidHostname(f"a host name has 1 to {MAX_HOSTNAME} characters")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        if name != whole:  # to some readers an address, to others a name in the zone of the root
+        if name != whole:  # some readers see an address, others a name in the root zone
             raise InvalidHostname("an address has no final dot")
         return str(_parse_ipv4(name))
     for label in labels:
@@ -51,7 +52,7 @@ def canonical_host(text: str) -> str:
 
 
 def parse_address(name: str) -> Address | None:
-    """The address that a canonical name spells, or None where it is a host name."""
+    """Return the address that a canonical name spells, or None for a host name."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:
@@ -59,7 +60,7 @@ def parse_address(name: str) -> Address | None:
 
 
 def pattern(text: str) -> str:
-    """A host, or `*.` and a name of at least two labels, which stands for every name beneath it but not itself.
+    """Normalize a host, or `*.` with a name of at least two labels, which matches every name below it but not itself.
 
     Raises:
         ValueError: it is neither.
@@ -80,7 +81,7 @@ HostPattern = Annotated[str, AfterValidator(pattern)]
 
 
 def covers(found: str, host: str) -> bool:
-    """Whether a pattern stands for this canonical host, or for all that another pattern stands for."""
+    """Return whether a pattern matches this canonical host, or everything that another pattern matches."""
     if not found.startswith("*."):
         return host == found
     if parse_address(host) is not None:
@@ -89,26 +90,26 @@ def covers(found: str, host: str) -> bool:
 
 
 def intersect(one: str, other: str) -> str | None:
-    """The pattern of what both stand for; None where that is nothing."""
+    """Return the pattern of what both match; None if that is nothing."""
     if covers(one, other):
         return other
     return one if covers(other, one) else None
 
 
 def intersect_all(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
-    """What both lists of patterns stand for, in its one shortest form."""
+    """Return the patterns of what both lists match, in the shortest form."""
     others = tuple(other)
     return drop_covered(found for left in one for right in others if (found := intersect(left, right)) is not None)
 
 
 def drop_covered(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The patterns without those that another one covers, sorted."""
+    """Return the patterns without those that another one covers, sorted."""
     found = set(patterns)
     return tuple(sorted(item for item in found if not any(covers(by, item) for by in found - {item})))
 
 
 def url_host(name: str) -> str:
-    """A canonical name as it stands in a URL or a Host header."""
+    """Return a canonical name as written in a URL or a Host header."""
     return f"[{name}]" if ":" in name else name
 
 
@@ -130,7 +131,7 @@ def _check_a_label(label: str) -> None:
 
 def _parse_ipv4(name: str) -> IPv4Address:
     try:
-        return IPv4Address(name)  # four decimal numbers without leading zeros, nothing else
+        return IPv4Address(name)  # accepts only four decimal numbers without leading zeros
     except ValueError as error:
         raise InvalidHostname(f"{name[:70]!r} can be read as an address in more than one way") from error
 

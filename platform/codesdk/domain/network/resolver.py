@@ -1,4 +1,4 @@
-"""From a host's name to addresses, and which of them are this machine's own."""
+"""Resolves host names, checks the addresses, and connects to them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from codesdk.domain.network.addresses import AddressPolicy, public_only
 from codesdk.domain.network.hostnames import Address, parse_address
 
 Resolve = Callable[[str], Sequence[Address]]
-"""Addresses of a canonical name; OSError where it has none. Called on a thread."""
+"""Returns the addresses of a canonical name; raises OSError if it has none. Called on a thread."""
 
 MAX_ADDRESSES_TRIED = 3
-"""Addresses of a name that are tried."""
+"""Maximum number of a name's addresses that are tried."""
 
 
 class AddressRefused(Exception):
-    """A name has no address, or one that is not connected to; the caller turns it into its own words."""
+    """A name has no address, or a forbidden one. The caller turns it into its own error."""
 
     def __init__(self, detail: str, *, unknown: bool = False) -> None:
-        """`unknown`: there is no such name."""
+        """Create the error. `unknown`: the name doesn't resolve."""
         super().__init__(detail)
         self.unknown = unknown
 
 
 def system_resolve(name: str) -> list[Address]:
-    """What this machine's resolver says, without its search domains."""
-    # The final dot: `api.example` must not become `api.example.corp.internal`.
+    """Resolve a name with the system's resolver, without search domains."""
+    # The final dot prevents that `api.example` becomes `api.example.corp.internal`.
     found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(ipaddress.ip_address(item[4][0]) for item in found))
 
 
 def public_and_remote(address: Address) -> str | None:
-    """The policy of every process: public, and no address of its own machine, whose services trust it."""
+    """The policy of every process: public addresses, except this machine's own, whose services may trust it."""
     return public_only(address) or ("an address of this machine" if is_local_address(address) else None)
 
 
 def resolve_checked(host: str, resolve: Resolve, policy: AddressPolicy) -> Sequence[Address]:
-    """The addresses of a canonical name or address, every one of them checked.
+    """Return the addresses of a canonical name or address, all of them checked.
 
     Raises:
-        Refused: there is none, or one is refused: one private answer among public ones is what a rebinding name looks like.
+        AddressRefused: there is none, or one is refused. A private address among public ones indicates DNS rebinding.
     """
     literal = parse_address(host)
     try:
@@ -66,13 +66,13 @@ def dial(
     left: Callable[[], float],
     tls: ssl.SSLContext | None,
 ) -> socket.socket:
-    """A connection to an address that was checked; nothing resolves the name a second time.
+    """Connect to a checked address; the name is not resolved a second time.
 
-    `left`: seconds that are left, or TimeoutError.
+    `left`: returns the seconds left, or raises TimeoutError.
 
     Raises:
-        Refused: see `resolve_checked`.
-        OSError: nothing answers there (TimeoutError, ssl.SSLError among them).
+        AddressRefused: see `resolve_checked`.
+        OSError: the connection failed (includes TimeoutError and ssl.SSLError).
     """
     error: OSError = OSError("the name has no address")
     for address in resolve_checked(host, resolve, policy)[:MAX_ADDRESSES_TRIED]:
@@ -94,12 +94,12 @@ def dial(
 
 
 def is_local_address(address: Address) -> bool:
-    """Whether it belongs to an interface here: only such an address can be bound to."""
+    """Return whether the address belongs to an interface of this machine: only those can be bound."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - IP versions
     try:
         with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
             probe.bind((str(address), 0))
     except OSError as error:
-        # Any other error says nothing, and then it is refused.
+        # Any other error is inconclusive, so the address counts as local and is refused.
         return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
     return True

@@ -137,14 +137,14 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         SandboxSessionClosed,
     )
 }
-"""Every type that this version knows, and its payload."""
+"""The payload model of every type that this version knows."""
 
 
 def read_payload(event: Event) -> Payload | None:
-    """The event's payload as its model; None for a type of ours that this version does not know.
+    """Return the event's payload as its model; None for a type of ours that this version doesn't know.
 
     Raises:
-        EventUnreadable: the payload is not what its type carries.
+        EventUnreadable: the payload doesn't match its type.
     """
     model = PAYLOADS.get(event.type) if isinstance(event.type, EventType) else None
     if model is None:

@@ -1,7 +1,7 @@
-"""Of an approval.
+"""Approval events.
 
-Ours, beyond the contract. Each vote is a `tool.call.policy_evaluated` with source `user`. An approval that is cancelled
-has no event of its own; the call's `tool.call.denied` says it.
+Not part of the contract. Each vote is a `tool.call.policy_evaluated` with source `user`. A cancelled approval has no
+event; the call's `tool.call.denied` reports it.
 """
 
 from __future__ import annotations
@@ -15,98 +15,98 @@ from codesdk.domain.payloads.payload import Payload
 
 
 class ApprovalRequested(Payload):
-    """A person must decide."""
+    """A call needs approval."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_REQUESTED
 
     approval_id: ApprovalId
-    """What a vote names."""
+    """The approval's id, for votes."""
     tool_call_id: ToolCallId
-    """The call that waits."""
+    """The waiting call."""
     digest: str
-    """`sha256:` over everything that a yes would bind; a vote names it."""
+    """`sha256:` over everything that an approval binds. Votes must name it."""
     reason: str
     """Why policy asks."""
     expires_at: float
     """Seconds since the epoch, on the database's clock."""
     demands: tuple[Demand, ...] | None = None
-    """Whose yes it takes, where that is not just anybody's who may approve."""
+    """The approval requirements; missing if anyone who may approve can do so."""
     not_requester: bool | None = None
-    """True where the session's own principal may not answer."""
+    """True if the session's own principal may not vote."""
 
 
 class ApprovalPreviewStarted(Payload):
-    """A worker tries the call in a throw-away copy of the workspace, before anybody is asked about it."""
+    """A worker starts a dry run of the call in a copy of the workspace, before approval is requested."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_PREVIEW_STARTED
 
     approval_id: ApprovalId
-    """The approval that will be asked for."""
+    """The approval that will be requested."""
     tool_call_id: ToolCallId
-    """The call that waits."""
+    """The waiting call."""
     sandbox_id: SandboxId
-    """The copy's own sandbox: without network, without secrets, gone when the call has been tried."""
+    """The copy's own sandbox: no network, no secrets, removed after the dry run."""
     number: int
-    """1, or 2 where the first was lost."""
+    """1, or 2 if the first dry run was lost."""
 
 
 class ApprovalPreviewed(Payload):
-    """The call was tried; `approval.requested` follows directly. What it did stands in the approval's `shown.preview`."""
+    """The dry run ended; `approval.requested` follows. The approval's `shown.preview` has its effects."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_PREVIEWED
 
     approval_id: ApprovalId
-    """The approval that is asked for."""
+    """The approval that is requested."""
     tool_call_id: ToolCallId
-    """The call that waits."""
+    """The waiting call."""
     preview_hash: str
-    """`sha256:` of what is shown of it; the approval's digest covers it."""
+    """`sha256:` of the preview; covered by the approval's digest."""
     failed: str | None = None
-    """Why there is no preview; people are asked all the same, and see this."""
+    """Why there is no preview. Approval is requested anyway, and approvers see this text."""
     is_error: bool | None = None
     """Whether the call failed in the copy."""
     exit_code: int | None = None
-    """Of a command."""
+    """The command's exit code."""
     changes: int | None = None
-    """Paths of the workspace that it added, modified or deleted there."""
+    """Number of workspace paths that it added, modified or deleted."""
 
 
 class ApprovalEscalated(Payload):
-    """Nobody has answered for so long that others may."""
+    """Nobody answered within the delay, so further people may."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_ESCALATED
 
     approval_id: ApprovalId
-    """Which one."""
+    """The approval's id."""
     tool_call_id: ToolCallId
-    """The call that waits."""
+    """The waiting call."""
     to: GroupName
-    """The group whose members may answer too, from now on."""
+    """The group whose members may vote from now on."""
 
 
 class ApprovalDecided(Payload):
-    """A person did, or the last of several."""
+    """A vote decided the approval."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_DECIDED
 
     approval_id: ApprovalId
-    """Which one."""
+    """The approval's id."""
     tool_call_id: ToolCallId
-    """The call that waited."""
+    """The call that was waiting."""
     state: Literal["approved", "rejected"]
-    """What the person said."""
+    """The decision."""
     by: PrincipalId
-    """Whose vote decided it."""
+    """The principal whose vote decided it."""
     grant_id: GrantId | None = None
-    """The grant that they gave with it."""
+    """The grant that was created with it."""
 
 
 class ApprovalExpired(Payload):
-    """Nobody did in time; the call's `tool.call.denied` follows."""
+    """Nobody decided in time; the call's `tool.call.denied` follows."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_EXPIRED
 
     approval_id: ApprovalId
-    """Which one."""
+    """The approval's id."""
     tool_call_id: ToolCallId
-    """The call that waited."""
+    """The call that was waiting."""

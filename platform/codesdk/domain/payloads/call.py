@@ -1,6 +1,6 @@
-"""Of a tool call.
+"""Tool call events.
 
-All carry the identity of the attempt: `tool_call_id`, `attempt`, `input_hash`, and `runtime_tool_call_id` where the
+All of them identify the attempt by `tool_call_id`, `attempt` and `input_hash`, and by `runtime_tool_call_id` if the
 client gave one.
 """
 
@@ -20,138 +20,139 @@ from codesdk.domain.tool_results import Truncation
 
 
 class CallPayload(Payload, CallIdentity):
-    """What every event of an attempt carries."""
+    """Base of all events of an attempt."""
 
 
 class NamedCallPayload(CallPayload):
-    """And those that name the tool."""
+    """Base of the events that name the tool."""
 
     name: str
     """Dotted name of the tool."""
 
 
 class CallRequested(NamedCallPayload):
-    """The first event of every attempt, before anybody judges it."""
+    """The first event of every attempt, before any evaluation."""
 
     event_type: ClassVar[EventType] = EventType.CALL_REQUESTED
 
     input: dict[str, Any] | None = None
     """The arguments, up to 8 KiB of canonical JSON."""
     input_ref: ArtifactRef | None = None
-    """In place of `input` where that is larger."""
+    """The arguments as an artifact, if they are larger."""
 
 
 class CallPolicyEvaluated(Evaluation, NamedCallPayload):
-    """One voice; there may be several before the decision."""
+    """One evaluation. There may be several before the decision."""
 
     event_type: ClassVar[EventType] = EventType.CALL_POLICY_EVALUATED
 
     rules: tuple[str, ...] | None = None
-    """Ids of all matching rules of the winning effect; empty where the default decided. From policy."""
+    """From policy: ids of all matching rules of the winning effect. Empty if the default decided."""
     reason: str | None = None
-    """One sentence. From policy."""
+    """From policy: one sentence."""
     bundle_hash: str | None = None
-    """`sha256:` of the bundle that spoke. From policy."""
+    """From policy: `sha256:` of the bundle."""
     obligations: dict[str, Any] | None = None
-    """What must hold if it runs: `timeout_s`, and bounds of the `sandbox`. From policy, where it demands any."""
+    """From policy: the obligations, if any: `timeout_s`, and limits of the `sandbox`."""
     approval_id: str | None = None
-    """From a person."""
+    """From a person: the approval's id."""
     decided_by: str | None = None
-    """The principal that answered. From a person."""
+    """From a person: the principal that voted."""
     comment: str | None = None
-    """From a person."""
+    """From a person: the comment."""
     grant_id: str | None = None
-    """The grant with which a person answered before, in place of `approval_id`."""
+    """The grant that covers the call, instead of `approval_id`."""
     grants_passed: tuple[dict[str, str], ...] | None = None
-    """Grants for this tool that do not let this call through: `grant_id`, and `because` of another `tool` (that ended it),
-    `image`, `profile` or `rules`. From policy, where it asks in spite of them."""
+    """From policy, if it asks: grants for this tool that don't cover the call, as `grant_id` and `because`: another
+    `tool` (which ended the grant), `image`, `profile` or `rules`.
+    """
 
 
 class CallApproved(NamedCallPayload):
-    """The terminal decision of a call that runs; `tool.call.started` follows directly."""
+    """The final decision for a call that runs; `tool.call.started` follows directly."""
 
     event_type: ClassVar[EventType] = EventType.CALL_APPROVED
 
     policy_snapshot: PolicySnapshot
-    """The voices that led to the decision."""
+    """The evaluations that led to the decision."""
     approval_id: str | None = None
-    """Where a person approved."""
+    """The approval, if a person approved."""
     grant_id: str | None = None
-    """Where a person had granted calls of its kind."""
+    """The grant, if one covered the call."""
 
 
 class CallDenied(NamedCallPayload):
-    """The terminal decision of a call that does not run; nothing of it follows."""
+    """The final decision for a call that doesn't run. No further event of the attempt follows."""
 
     event_type: ClassVar[EventType] = EventType.CALL_DENIED
 
     reason: str
-    """What the agent is told."""
+    """The message to the agent."""
     code: str | None = None
-    """One of the [codes of a denial](#codes-of-a-denial); missing where a runtime gives none."""
+    """One of the [codes of a denial](#codes-of-a-denial); missing if a runtime gives none."""
     policy_snapshot: PolicySnapshot
-    """The voices that led to the decision."""
+    """The evaluations that led to the decision."""
 
 
 class CallStarted(NamedCallPayload):
-    """It is about to run; nothing but output and `tool.call.completed` can follow."""
+    """The call is about to run. Only output and `tool.call.completed` can follow."""
 
     event_type: ClassVar[EventType] = EventType.CALL_STARTED
 
     execution_env: ToolExecutionEnv
     """Where it runs."""
     sandbox: SandboxSummary | None = None
-    """What it may use there."""
+    """Its sandbox's limits."""
 
 
 class OutputDelta(CallPayload):
-    """What the tool printed."""
+    """Output of the tool."""
 
     event_type: ClassVar[EventType] = EventType.OUTPUT_DELTA
 
     stream: Literal["stdout", "stderr"]
-    """Which of the command's streams."""
+    """The command's stream."""
     offset: int = Field(ge=0)
-    """Byte of the stream where `delta` begins. A stretch may come again, from a worker that took the call up: same place."""
+    """Offset in bytes at which `delta` begins. A range can be repeated after a takeover, at the same offset."""
     delta: str
-    """Text; bytes that are no UTF-8 are shown as U+FFFD."""
+    """Text. Invalid UTF-8 is replaced by U+FFFD."""
 
 
 class OutputCompleted(CallPayload):
-    """The output's accounting, for an attempt that had any, however it ended."""
+    """Totals of the output, for any attempt that had output."""
 
     event_type: ClassVar[EventType] = EventType.OUTPUT_COMPLETED
 
     stdout: Truncation | None = None
-    """Of standard output, where the tool had one."""
+    """Totals of standard output, if the tool has one."""
     stderr: Truncation | None = None
-    """Of standard error."""
+    """Totals of standard error."""
     cut_off: bool | None = None
-    """The attempt was lost or failed: `bytes` is how far its output had come, at least, and the deltas alone have it."""
+    """The attempt was lost or failed: `bytes` is a lower bound, and only the deltas have the output."""
 
 
 class CallCompleted(NamedCallPayload):
-    """The end of a call that ran, well or not."""
+    """The end of a call that ran, successful or not."""
 
     event_type: ClassVar[EventType] = EventType.CALL_COMPLETED
 
     executed_by: ToolExecutedBy
     """Who ran it."""
     execution_env: ToolExecutionEnv
-    """Where it runs."""
+    """Where it ran."""
     policy_snapshot: PolicySnapshot
-    """The voices that led to the decision."""
+    """The evaluations that led to the decision."""
     sandbox: SandboxSummary | None = None
-    """What it may use there."""
+    """Its sandbox's limits."""
     is_error: bool = False
-    """Whether it failed; a command that exits with another code than 0 did."""
+    """Whether it failed. A command fails if its exit code isn't 0."""
     duration_ms: float | None = Field(default=None, ge=0)
-    """Milliseconds of the run itself."""
+    """Duration of the run in milliseconds."""
     differs: tuple[str, ...] | None = None
-    """In what it was not as the [preview](approvals.md#previews) that was approved, where it was not."""
+    """How it differed from the approved [preview](approvals.md#previews), if it did."""
     code: str | None = None
-    """One of the [codes of a completed call](#codes-of-a-completed-call), where there is one."""
+    """One of the [codes of a completed call](#codes-of-a-completed-call), if any."""
     result_ref: ArtifactRef | None = None
-    """The whole result, above 8 KiB."""
+    """The whole result, if it exceeds 8 KiB."""
     result_preview: Any = None
-    """The result; where `result_ref` has it, the beginning of its text."""
+    """The result; with `result_ref`, the beginning of its text."""

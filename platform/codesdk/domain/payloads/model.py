@@ -1,7 +1,7 @@
-"""Of a runtime and its model.
+"""Runtime and model events.
 
-`model.input` says what the runtime was given, `model.output.completed` what came of it; the deltas between are for
-watching.
+`model.input` has what the runtime was given, `model.output.completed` the outcome. The deltas between them are for live
+display.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ class ModelInput(Payload):
     event_type: ClassVar[EventType] = EventType.MODEL_INPUT
 
     input_ref: ArtifactRef
-    """The whole compiled input (`RuntimeInput`)."""
+    """The complete compiled input (`RuntimeInput`)."""
     input_hash: str
     """`sha256:<hex>` of its canonical JSON."""
     implicit_sources_ref: ArtifactRef
-    """What the runtime adds on its own, or that nothing can (`ImplicitSources`)."""
+    """What the runtime adds on its own, or the fact that it can't (`ImplicitSources`)."""
     mode: CompiledMode
     """`full`: the whole history; `delta`: only what is new to the runtime."""
     context_window: ContextWindow
-    """What was left out to make it fit."""
+    """What was left out to fit the context window."""
     tool_manifest: ToolManifest | None = None
-    """Names and schema hashes of the tools that were exposed."""
+    """Names and schema hashes of the offered tools."""
 
 
 class RuntimeRequestStarted(Payload):
-    """A request to the runtime, or of the runtime to its model, begins."""
+    """A request to the runtime, or from the runtime to its model, starts."""
 
     event_type: ClassVar[EventType] = EventType.RUNTIME_REQUEST_STARTED
 
     request_id: str
-    """Ties it to its `runtime.request.completed`."""
+    """Links it to its `runtime.request.completed`."""
     operation: str
-    """The runtime's word for it: `turn/start`, `session/prompt`, `messages` …"""
+    """The runtime's name for it: `turn/start`, `session/prompt`, `messages` …"""
     attempt: int = Field(default=1, ge=1)
-    """Counts the runtime's own repetitions of the same request."""
+    """Counts the runtime's own retries of the request."""
 
 
 class RuntimeRequestCompleted(Payload):
-    """It ended, well or not."""
+    """The request ended, successfully or not."""
 
     event_type: ClassVar[EventType] = EventType.RUNTIME_REQUEST_COMPLETED
 
     request_id: str
-    """Of its `runtime.request.started`."""
+    """The id of its `runtime.request.started`."""
     is_error: bool = False
     """Whether it failed."""
     error: StructuredError | None = None
-    """Where it failed."""
+    """The error, if it failed."""
     stop_reason: str | None = None
-    """The model's word for why it stopped."""
+    """The model's stop reason."""
     duration_ms: float | None = Field(default=None, ge=0)
-    """Milliseconds."""
+    """Duration in milliseconds."""
 
 
 class ModelOutputDeltaKind(StrEnum):
-    """What a delta is a piece of."""
+    """The content of a delta."""
 
     TEXT_DELTA = "text_delta"
     JSON_DELTA = "json_delta"
@@ -80,77 +80,77 @@ class ModelOutputDeltaKind(StrEnum):
 
 
 class ModelOutputDelta(Payload):
-    """The next piece of a block."""
+    """The next part of a block."""
 
     event_type: ClassVar[EventType] = EventType.MODEL_OUTPUT_DELTA
 
     kind: ModelOutputDeltaKind
-    """What it is a piece of."""
+    """The content of the delta."""
     block_id: str
-    """The same for all pieces of one block, and for no other block of the task."""
+    """The same for all deltas of one block, and unique within the task."""
     delta: str
-    """To be appended to the block."""
+    """Text to append to the block."""
     tool_call_id: ToolCallId | None = None
-    """Whose arguments these are; in every piece of them."""
+    """The tool call whose arguments these are; set in all their deltas."""
     language: str | None = None
-    """Of code."""
+    """The language of code."""
 
 
 class ModelOutputCompleted(Payload):
-    """A finished message of the assistant: this enters the transcript, the deltas do not."""
+    """A finished message of the assistant. It becomes part of the transcript; the deltas don't."""
 
     event_type: ClassVar[EventType] = EventType.MODEL_OUTPUT_COMPLETED
 
     content: tuple[AssistantBlock, ...]
     """The finished blocks, in order."""
     block_ids: tuple[str, ...] | None = None
-    """The deltas' `block_id` of each block of `content`, in order."""
+    """The deltas' `block_id` for each block of `content`, in order."""
     message_id: str | None = None
-    """The runtime's id of the message. One that comes again replaces the one before."""
+    """The runtime's id of the message. A later message with the same id replaces the earlier one."""
 
 
 class UsageScope(StrEnum):
-    """What a report counts."""
+    """What a usage report counts."""
 
     MESSAGE = "message"
-    """One answer of the model; the last report of a message counts."""
+    """One answer of the model. The last report of a message counts."""
     TASK = "task"
-    """Everything of the task so far; the last one counts, in place of its messages."""
+    """The whole task so far. The last report counts, and replaces those of its messages."""
 
 
 class CostSource(StrEnum):
     """Where a price comes from."""
 
     REPORTED = "reported"
-    """The runtime said it."""
+    """Reported by the runtime."""
     ESTIMATED = "estimated"
-    """From tokens and a list of prices."""
+    """Computed from tokens and a price list."""
 
 
 class UsageReported(Payload):
-    """Tokens, money, time, as far as the runtime tells them. What is missing is unknown, not zero."""
+    """Tokens, cost and time, as far as the runtime reports them. A missing value is unknown, not zero."""
 
     event_type: ClassVar[EventType] = EventType.USAGE_REPORTED
 
     scope: UsageScope
-    """How reports add up; see the transcript's totals."""
+    """What the report counts; determines how reports add up."""
     message_id: str | None = None
-    """The runtime's id of the answer; runtimes repeat a report for each part of one."""
+    """The runtime's id of the answer. Runtimes repeat a report for each part of one."""
     input_tokens: int | None = Field(default=None, ge=0)
-    """Without those of the cache."""
+    """Without cached tokens."""
     output_tokens: int | None = Field(default=None, ge=0)
-    """With those of reasoning."""
+    """Including reasoning tokens."""
     reasoning_tokens: int | None = Field(default=None, ge=0)
-    """Those of `output_tokens` that nobody sees."""
+    """The part of `output_tokens` that is hidden reasoning."""
     cache_read_tokens: int | None = Field(default=None, ge=0)
-    """Input that the provider had already."""
+    """Input tokens read from the provider's cache."""
     cache_write_tokens: int | None = Field(default=None, ge=0)
-    """Input that it keeps for later."""
+    """Input tokens written to the provider's cache."""
     cost_usd: float | None = Field(default=None, ge=0)
-    """US dollars."""
+    """Cost in US dollars."""
     cost_source: CostSource | None = None
-    """Set where `cost_usd` is."""
+    """Set if and only if `cost_usd` is."""
     duration_ms: float | None = Field(default=None, ge=0)
-    """Milliseconds of the model's work."""
+    """Time of the model's work in milliseconds."""
     first_token_ms: float | None = Field(default=None, ge=0)
-    """Milliseconds until the first piece of output."""
+    """Milliseconds until the first output."""

@@ -1,4 +1,4 @@
-"""The base of event payloads."""
+"""The base class of event payloads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from codesdk.domain.model import FrozenModel
 
 
 class Payload(FrozenModel):
-    """Writers build it strictly; readers ignore keys that they do not know (`payloads.read_payload`)."""
+    """Base of payloads. Writers build it strictly; readers ignore unknown keys (`payloads.read_payload`)."""
 
     event_type: ClassVar[EventType]
-    """The one type of event that carries it."""
+    """The type of event that has this payload."""
 
     def wire(self) -> dict[str, Any]:
-        """As it is stored and sent: JSON values, without what is missing."""
+        """Return the stored and sent form: JSON values, without missing ones."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -1,6 +1,6 @@
-"""Of a session's sandbox.
+"""Sandbox events.
 
-Ours, beyond the contract.
+Not part of the contract.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from codesdk.domain.payloads.payload import Payload
 
 
 class SandboxStarted(Payload):
-    """The sandbox is ready and is as asked; again where it was halted."""
+    """The sandbox is ready and verified. Repeated when a stopped sandbox is back."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_STARTED
 
     sandbox_id: SandboxId
-    """Which one."""
+    """The sandbox's id."""
     image: str
     """Id of the image, `sha256:…`."""
     attestation: Attestation
@@ -32,156 +32,157 @@ class SandboxStarted(Payload):
 
 
 class SandboxFailed(Payload):
-    """It could not be made, and is tried again where that may help; or it went away by itself, and its workspace is kept."""
+    """The sandbox could not be created (retried if that may help), or ended unexpectedly (its workspace is kept)."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_FAILED
 
     sandbox_id: SandboxId
-    """Which one."""
+    """The sandbox's id."""
     code: str
-    """Of the fault."""
+    """The fault's code."""
     reason: str
-    """What went wrong, in a sentence."""
+    """A sentence about what went wrong."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxEgress(Payload):
-    """A command tried to reach a host through the proxy. What is missing is not known, or zero."""
+    """A command tried to reach a host through the proxy. A missing value is unknown or zero."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_EGRESS
 
     sandbox_id: SandboxId
-    """Which one."""
+    """The sandbox's id."""
     tool_call_id: ToolCallId
-    """Whose command it was."""
+    """The call whose command it was."""
     execution_env: ToolExecutionEnv | None = None
     """Where the command ran; missing in older logs."""
     attempt: int
-    """Of the call."""
+    """The call's attempt."""
     number: int
-    """Counts the attempt's connections from 1; `opened` and `closed` of one share it."""
+    """Counts the attempt's connections from 1. `opened` and `closed` of a connection have the same number."""
     phase: Literal["opened", "closed", "refused"]
     """`opened` is stored before the first byte passes."""
     reason: str | None = None
-    """Why it was refused or ended; missing where nothing was wrong. The words are in [egress](egress.md)."""
+    """Why it was refused or ended; missing if nothing was wrong. [Egress](egress.md) lists the values."""
     detail: str | None = None
-    """For a person; what comes from the sandbox in it is bounded and escaped."""
+    """Details for people. Parts that come from the sandbox are bounded and escaped."""
     method: str | None = None
-    """Of HTTP."""
+    """The HTTP method."""
     host: str | None = None
-    """Canonical, as the tool named it."""
+    """The host as the tool named it, in canonical form."""
     port: int | None = None
-    """As the tool named it."""
+    """The port as the tool named it."""
     rule: str | None = None
-    """The entry of the profile that allowed it."""
+    """The profile's entry that allowed it."""
     address: str | None = None
-    """What was connected to."""
+    """The address that was connected to."""
     secrets: tuple[str, ...] | None = None
     """Names of the secrets that were added."""
     bytes_up: int | None = None
-    """Bytes that left."""
+    """Bytes sent."""
     bytes_down: int | None = None
-    """Bytes that came."""
+    """Bytes received."""
     duration_s: float | None = None
-    """Seconds."""
+    """Duration in seconds."""
     count: int | None = None
-    """How many refusals this stands for, where more than one."""
+    """Number of refusals that this event stands for, if more than one."""
 
 
 class FileChange(FrozenModel):
     """One change of a file or directory."""
 
     kind: Literal["created", "changed", "deleted", "moved"]
-    """`created` also where another took its place in one step, as by an atomic write."""
+    """`created` includes replacement in one step, as by an atomic write."""
     path: str
-    """Relative to the workspace; what is no UTF-8 in it is replaced."""
+    """Relative to the workspace. Invalid UTF-8 is replaced."""
     source: str | None = None
-    """Of a move: the path before."""
+    """The path before a move."""
 
 
 class SandboxFilesChanged(Payload):
-    """Files of a watched workspace changed: about a second's changes in one event.
+    """Files of a watched workspace changed. One event has about a second's changes.
 
-    A change may be told twice, and those of a burst as one; none is left out without a mark (`dropped`, `lost`).
+    A change may be reported twice, and a burst of changes as one. Omissions are always marked (`dropped`, `lost`).
     """
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_FILES_CHANGED
 
     sandbox_id: SandboxId
-    """Whose workspace."""
+    """The sandbox's id."""
     phase: Literal["begun", "changed", "ended"]
-    """`begun`: from here on changes are told, and those before it, since an earlier `begun` too, may be missing."""
+    """`begun`: changes are reported from here on. Earlier ones, even after a previous `begun`, may be missing."""
     changes: tuple[FileChange, ...] = ()
-    """In order."""
+    """The changes, in order."""
     dropped: int = 0
-    """Changes beyond those of this event, which nothing else tells of: look at the workspace anew."""
+    """Number of changes that are not reported by any event: reread the workspace."""
     lost: tuple[str, ...] = ()
-    """Directories beneath which changes were lost, and how many is unknown: look at them anew."""
+    """Directories below which an unknown number of changes was lost: reread them."""
     method: Literal["inotify", "polling"] | None = None
-    """Of `begun`, how changes are seen: `polling` looks once a second or less, and misses what was made and deleted between."""
+    """For `begun`: `polling` checks about once a second or less often, and misses files created and deleted in between.
+    """
     reason: str | None = None
-    """Of `ended`, why."""
+    """For `ended`: the reason."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxHalted(Payload):
-    """Its processes have ended and its memory is free; the workspace stays. `sandbox.started` follows when it is back."""
+    """The sandbox was stopped: its memory is free, its workspace stays. `sandbox.started` follows on restart."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_HALTED
 
     sandbox_id: SandboxId
-    """Which one."""
+    """The sandbox's id."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxSnapshotTaken(Payload):
-    """The workspace was kept as an artifact, in place of the snapshot before; no call ran meanwhile."""
+    """A snapshot of the workspace was stored as an artifact, replacing the previous one. No call ran meanwhile."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_SNAPSHOT_TAKEN
 
     sandbox_id: SandboxId
-    """Whose workspace."""
+    """The sandbox's id."""
     snapshot: ArtifactRef
-    """A tar; it is deleted when the next one is taken."""
+    """A tar archive; deleted when the next snapshot is taken."""
     last: bool = False
-    """The session is closed: this is what another one that is opened from it starts from."""
+    """True for the final snapshot of a closed session. New sessions can start from it."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxSnapshotRestored(Payload):
-    """The workspace starts from an ended session's last snapshot."""
+    """The workspace was restored from an ended session's last snapshot."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_SNAPSHOT_RESTORED
 
     sandbox_id: SandboxId
-    """Whose workspace."""
+    """The sandbox's id."""
     snapshot: ArtifactRef
-    """What was restored."""
+    """The snapshot that was restored."""
     from_session: SessionId
-    """Whose workspace it was."""
+    """The session that the snapshot is of."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxStopped(Payload):
-    """Container and workspace are removed."""
+    """Container and workspace were removed."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_STOPPED
 
     sandbox_id: SandboxId
-    """Which one."""
+    """The sandbox's id."""
     reason: str | None = None
-    """Why, where it ended by itself: an engine that was restarted, memory, or somebody who removed it."""
+    """Why it ended unexpectedly: an engine restart, memory, or someone removed it."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
 
 class SandboxSessionClosed(Payload):
-    """The session was closed: no further call starts."""
+    """The session was closed. No further call starts."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_SESSION_CLOSED
 

@@ -1,4 +1,4 @@
-"""Of a session.
+"""Session events.
 
 Every log begins with `session.created`.
 """
@@ -21,14 +21,14 @@ class SessionCreated(Payload):
     contract_version: str
     """Version of the runtime adapter contract that the log was written for."""
     permission_mode: PermissionMode
-    """How eager the session is to ask people."""
+    """Permission mode: when the session asks for approval."""
     labels: dict[str, str]
-    """As they were given when it was opened."""
+    """The labels given when it was opened."""
     profile: str
     """Name of the sandbox profile."""
     image: str
     """Id of the sandbox image, `sha256:…`."""
     opened_from: SessionId | None = None
-    """The session whose last snapshot its workspace starts from; missing where there is none."""
+    """The session whose last snapshot the workspace starts from, if any."""
     policy_hash: str | None = None
-    """Of the rules that the session was opened with; missing where it has none of its own."""
+    """Hash of the session's own rules, if it has any."""

@@ -1,6 +1,6 @@
-"""Of a task.
+"""Task events.
 
-Each carries `trace.task_id`. `task.started` is the task's first event; exactly one of the others is its last.
+All of them have `trace.task_id`. `task.started` is the task's first event; exactly one of the others is its last.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from codesdk.domain.structured_errors import StructuredError
 
 
 class TaskStarted(Payload):
-    """A runtime begins to work on what the user said."""
+    """A runtime starts working on the user's messages."""
 
     event_type: ClassVar[EventType] = EventType.TASK_STARTED
 
     messages: tuple[TranscriptMessage, ...]
-    """The user's new messages, not the compiled input: these enter the transcript."""
+    """The user's new messages, which become part of the transcript. Not the compiled input."""
     permission_mode: PermissionMode | None = None
-    """How eager the task is to ask people."""
+    """Permission mode: when the task asks for approval."""
     interaction_mode: InteractionMode | None = None
     """Whether the runtime's own prompts may wait for a person."""
     resume: ResumeModel | None = None
-    """How the runtime got what was said before; missing in a session's first task."""
+    """How the runtime got the earlier conversation; missing in a session's first task."""
 
 
 class TaskCompleted(Payload):
-    """The runtime came to its own end."""
+    """The runtime finished."""
 
     event_type: ClassVar[EventType] = EventType.TASK_COMPLETED
 
     stop_reason: str | None = None
-    """The runtime's word for why it ended: `end_turn`, `max_turns` …"""
+    """The runtime's stop reason: `end_turn`, `max_turns` …"""
     duration_ms: float | None = Field(default=None, ge=0)
     """Milliseconds since `task.started`."""
 
 
 class TaskFailed(Payload):
-    """It could not go on."""
+    """The task failed."""
 
     event_type: ClassVar[EventType] = EventType.TASK_FAILED
 
     error: StructuredError
-    """What, and what to do; `CONTEXT_TOO_LARGE` where the runtime refused the size of its input."""
+    """The error, with advice. `CONTEXT_TOO_LARGE` if the runtime refused the size of its input."""
     duration_ms: float | None = Field(default=None, ge=0)
     """Milliseconds since `task.started`."""
 
 
 class TaskStopped(Payload):
-    """Somebody stopped it; no tool runs after this."""
+    """The task was stopped. No tool runs after this."""
 
     event_type: ClassVar[EventType] = EventType.TASK_STOPPED
 
     reason: str | None = None
-    """What was said when it was stopped."""
+    """The reason given with the stop."""
     stopped_by: str | None = None
-    """The principal that asked; missing where CodeSDK itself did (a budget, a lifetime, a closed session)."""
+    """The principal that stopped it; missing if CodeSDK did (a budget, a lifetime, a closed session)."""
     duration_ms: float | None = Field(default=None, ge=0)
     """Milliseconds since `task.started`."""

@@ -10,11 +10,11 @@ from codesdk.domain.canonical import content_hash
 from codesdk.domain.model import FrozenModel
 
 INSTALLATION = "installation"
-"""The chain of what is done to no single tenant. Every other chain is called by its tenant's id."""
+"""The chain for actions that concern no single tenant. Every other chain is named by its tenant's id."""
 
 
 class AuditAction(StrEnum):
-    """What can be done that the audit keeps."""
+    """The actions that the audit trail records."""
 
     INSTALLATION_FOUNDED = "installation.founded"
     INSTALLATION_RESTORED = "installation.restored"
@@ -46,38 +46,38 @@ class AuditAction(StrEnum):
 
 
 class AuditRecord(FrozenModel):
-    """Something that was done, before it has its place."""
+    """An audited action that has no number in its chain yet."""
 
     chain: str
     """A tenant's id, or `installation`."""
     time: str
     """RFC 3339, UTC."""
     act: str
-    """What was done."""
+    """The action."""
     actor: str
-    """Who did it: a principal's id, or the part of the product that acts by itself."""
+    """Who did it: a principal's id, or the component that acted by itself."""
     target: str
-    """To what."""
+    """The id of what it was done to."""
     details: dict[str, Any]
-    """What more there is to say; never a secret."""
+    """Further facts. Never contains a secret."""
 
 
 class Entry(AuditRecord):
-    """A deed in its chain."""
+    """An audit entry with its place in the chain."""
 
     number: int
-    """Dense from 1 within the chain."""
+    """Dense, from 1, within the chain."""
     hash: str
-    """Of all of this and of the hash of the entry before."""
+    """Hash over all fields and the previous entry's hash."""
 
 
 def entry_hash(deed: AuditRecord, number: int, before: str) -> str:
-    """What the entry's hash must be; `before` is empty for the first of its chain."""
+    """Compute the entry's hash. `before`: the previous entry's hash, empty for the first of a chain."""
     said = deed.model_dump(include=set(AuditRecord.model_fields))
     return content_hash({**said, "number": number, "before": before})
 
 
 def event_hash(before: str, seq: int, time: str, type_: str, body: str) -> str:
-    """The hash of a log up to this event, as it is stored; `before` is empty for the first."""
-    # None of the parts before the last can hold a line break, so no two logs give the same text.
+    """Compute the hash of a log up to and including this stored event. `before` is empty for the first event."""
+    # Only the last part can contain a line break, so two different logs never give the same text.
     return "sha256:" + hashlib.sha256(f"{before}\n{seq}\n{time}\n{type_}\n{body}".encode()).hexdigest()

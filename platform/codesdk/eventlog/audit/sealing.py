@@ -14,11 +14,11 @@ from codesdk.storage.writer import Unit, Writer
 
 SEAL_BATCH = 100
 SEAL_ACTOR = "codesdk"
-"""Who seals: nobody asked for it."""
+"""The actor of seals, which no principal requests."""
 
 
 class Sealer:
-    """Seals what has grown. Several may run at once: one of them is faster."""
+    """Seals the logs that have grown. Several may run at once: only one of them can advance a seal."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock) -> None:
         self._database = database
@@ -26,10 +26,10 @@ class Sealer:
         self._trail = AuditTrail(clock)
 
     def seal(self) -> int:
-        """Every session that has grown since it was sealed; how many there were.
+        """Seal every session that has grown since its last seal. Returns how many were sealed.
 
         Raises:
-            StorageUnavailable: the rest waits for the next time.
+            StorageUnavailable: the next call seals the rest.
         """
         done, after = 0, ""
         while True:

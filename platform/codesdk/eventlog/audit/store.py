@@ -15,14 +15,14 @@ from codesdk.storage.schema import audit_entries, audit_heads, sessions
 
 
 class ChainHead(NamedTuple):
-    """The end of a chain."""
+    """The last entry of a chain."""
 
     number: int
     hash: str
 
 
 class SealState(NamedTuple):
-    """A session whose log is longer than what is sealed of it."""
+    """How far a session's log is sealed."""
 
     id: SessionId
     tenant_id: TenantId
@@ -31,7 +31,7 @@ class SealState(NamedTuple):
 
 
 def append(connection: Connection, deed: AuditRecord) -> None:
-    """Give it the next number of its chain. Holds the chain until the commit."""
+    """Append the record to its chain with the next number. Locks the chain until the commit."""
     mine = audit_heads.c.chain == deed.chain
     row = connection.execute(select(audit_heads).where(mine).with_for_update()).one_or_none()
     number, before = (row.number + 1, row.hash) if row else (1, "")
@@ -45,46 +45,46 @@ def append(connection: Connection, deed: AuditRecord) -> None:
 
 
 def heads(connection: Connection) -> dict[str, ChainHead]:
-    """The end of every chain, by its name."""
+    """Return the head of every chain, by chain name."""
     rows = connection.execute(select(audit_heads).order_by(audit_heads.c.chain))
     return {row.chain: ChainHead(row.number, row.hash) for row in rows}
 
 
 def chains(connection: Connection) -> list[str]:
-    """Every chain that has an entry or an end."""
+    """List every chain that has an entry or a head."""
     found = connection.execute(select(audit_entries.c.chain).union(select(audit_heads.c.chain)))
     return sorted(found.scalars())
 
 
 def after(connection: Connection, chain: str, number: int, limit: int) -> list[Entry]:
-    """The entries after that one, in order."""
+    """Return the entries after that number, in order."""
     query = select(audit_entries).where(audit_entries.c.chain == chain, audit_entries.c.number > number)
     rows = connection.execute(query.order_by(audit_entries.c.number).limit(limit))
     return [Entry.model_validate({**row._asdict(), "details": json.loads(row.details)}) for row in rows]
 
 
 def last_of(connection: Connection, chain: str, act: str) -> Entry | None:
-    """The newest entry of that act."""
+    """Return the newest entry of that action, or None."""
     query = select(audit_entries).where(audit_entries.c.chain == chain, audit_entries.c.act == act)
     row = connection.execute(query.order_by(audit_entries.c.number.desc()).limit(1)).one_or_none()
     return Entry.model_validate({**row._asdict(), "details": json.loads(row.details)}) if row else None
 
 
 def unsealed_sessions(connection: Connection, limit: int, after: str = "") -> list[SealState]:
-    """Sessions with events that are not sealed yet, in the order of their ids."""
+    """List sessions with unsealed events, ordered by id."""
     query = select(sessions.c.id, sessions.c.tenant_id, sessions.c.sealed_seq, sessions.c.sealed_hash)
     query = query.where(sessions.c.last_seq > sessions.c.sealed_seq, sessions.c.id > after)
     return [SealState(*row) for row in connection.execute(query.order_by(sessions.c.id).limit(limit))]
 
 
 def advance_seal(connection: Connection, session: SealState, seq: int, hash_: str) -> bool:
-    """Note how far it is sealed now. False: another was faster, or the session is gone."""
+    """Record how far the session is sealed. Returns False if another process was first, or the session is gone."""
     where = (sessions.c.id == session.id, sessions.c.sealed_seq == session.sealed_seq)
     done = connection.execute(update(sessions).where(*where).values(sealed_seq=seq, sealed_hash=hash_))
     return done.rowcount == 1
 
 
 def seal_states(connection: Connection) -> dict[SessionId, SealState]:
-    """How far each session is sealed, by its own row; those that are not at all are left out."""
+    """Return how far each session is sealed, from its own row. Sessions without a seal are left out."""
     query = select(sessions.c.id, sessions.c.tenant_id, sessions.c.sealed_seq, sessions.c.sealed_hash)
     return {row.id: SealState(*row) for row in connection.execute(query.where(sessions.c.sealed_seq > 0))}

@@ -11,14 +11,14 @@ from codesdk.storage.writer import Unit
 
 
 class AuditTrail:
-    """Keeps what is done."""
+    """Records audited actions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def record(self, unit: Unit, chain: str, act: AuditAction, *, actor: str, target: str, **details: Any) -> None:
-        """Add an entry with the unit's commit. `chain`: a tenant's id, or `installation`."""
+        """Record an action; it is stored with the unit's commit. `chain`: a tenant's id, or `installation`."""
         time = to_rfc3339(self._clock.now())
         deed = AuditRecord(chain=chain, time=time, act=act.value, actor=actor, target=target, details=details)
-        # Last, in the order of chains: whoever holds one waits for nobody but the commit.
+        # A last step, in the order of chains: the holder of a chain's lock then waits only for the commit.
         unit.at_end(f"audit {chain}", lambda connection: store.append(connection, deed))

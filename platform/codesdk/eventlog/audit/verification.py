@@ -14,39 +14,39 @@ from codesdk.storage.database import Database
 
 
 class Finding(FrozenModel):
-    """Something that is not what it was."""
+    """One discrepancy."""
 
     chain: str
     where: str
-    """The entry, or the events of a session."""
+    """The entry, or the session's events."""
     what: str
 
 
 class VerificationReport(FrozenModel):
-    """How it stands."""
+    """The result of a verification."""
 
     entries: int
     sealed_events: int
-    """That were hashed again."""
+    """Number of events hashed again."""
     heads: dict[str, str]
-    """The end of each chain as `number:hash`: kept elsewhere, it shows later that nothing before it was changed."""
+    """The head of each chain as `number:hash`. Stored elsewhere, it later proves that nothing before it has changed."""
     findings: tuple[Finding, ...]
 
 
 def verify_audit(database: Database, expected: dict[str, str] | None = None) -> VerificationReport:
-    """Hash everything again. `expected`: ends of chains that were kept elsewhere, as `number:hash`."""
+    """Recompute every hash. `expected`: chain heads that were stored elsewhere, as `number:hash`."""
     entries = 0
     found: list[Finding] = []
     heads: dict[str, str] = {}
     seals: dict[SessionId, list[Entry]] = {}
     with database.read() as connection:
-        sealed = store.seal_states(connection)  # before the chains: what is sealed meanwhile is no finding
+        sealed = store.seal_states(connection)  # read before the chains, so that a seal made meanwhile is no finding
         stored_heads, chains = store.heads(connection), store.chains(connection)
     for chain in chains:
         walk = _ChainWalk(chain, (expected or {}).get(chain))
         head = stored_heads.get(chain, store.ChainHead(0, ""))
         for entry in _chain_entries(database, chain):
-            if entry.number <= head.number:  # what came in meanwhile is looked at the next time
+            if entry.number <= head.number:  # entries appended meanwhile are checked next time
                 found += walk.step(entry)
             _collect_seals(seals, entry)
         entries += walk.number
@@ -66,7 +66,7 @@ def verify_audit(database: Database, expected: dict[str, str] | None = None) -> 
 
 
 class _ChainWalk:
-    """Along one chain."""
+    """Verifies one chain, entry by entry."""
 
     def __init__(self, chain: str, expected: str | None) -> None:
         self.chain, self.number, self.hash = chain, 0, ""
@@ -129,7 +129,7 @@ def _verify_sessions(
 
 
 def _verify_session(database: Database, session: SessionId, seals: list[Entry]) -> tuple[int, list[Finding]]:
-    """The events of one session up to its last seal; the first part that differs is named."""
+    """Verify the events of one session up to its last seal. Reports only the first range that differs."""
     seq, hash_, waiting = 0, "", iter(seals)
     seal = next(waiting)
     while True:

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `storage.migration` hands over."""
+"""Alembic's entry point: runs on the connection from `storage.migration`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from alembic import context
 from codesdk.storage.schema import metadata
 
 connection = context.config.attributes["connection"]
-# SQLite cannot alter most things in place: batch mode copies the table.
+# Batch mode copies the table, because SQLite's ALTER TABLE can do little.
 context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

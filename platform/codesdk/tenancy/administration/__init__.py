@@ -7,4 +7,4 @@ __all__ = ["Administration"]
 
 
 class Administration(TenantAdmin, KeyAdmin):
-    """Every administration method: tenants with their quotas, principals with their groups, keys, the audit trail."""
+    """Administers tenants, quotas, principals, groups, keys and the audit trail."""

@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 class KeyAdmin(PrincipalAdmin):
-    """Made and revoked."""
+    """Creates, lists and revokes API keys."""
 
     def keys(self, caller: Principal, tenant: str) -> list[ApiKey]:
-        """The tenant's, oldest first, with those that are over.
+        """List the tenant's keys, oldest first, including expired and revoked ones.
 
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
@@ -29,10 +29,12 @@ class KeyAdmin(PrincipalAdmin):
             return store.keys_of(connection, found.id)
 
     def create_key(self, caller: Principal, principal: str, name: str, ttl_s: float | None = None) -> NewKey:
-        """A new key of that principal, shown this once. `ttl_s`: seconds that it lives; None for ever.
+        """Create a key for the principal. Its secret can't be read again.
+
+        `ttl_s`: lifetime in seconds; None: unlimited.
 
         Raises:
-            Forbidden, PrincipalUnknown, QuotaExceeded: nothing was made.
+            Forbidden, PrincipalUnknown, QuotaExceeded: nothing was created.
         """
         holder = self.principal(caller, principal, Action.KEYS_MANAGE)
 
@@ -47,7 +49,7 @@ class KeyAdmin(PrincipalAdmin):
         return made
 
     def revoke_key(self, caller: Principal, key: str) -> ApiKey:
-        """End it, at once; revoking twice is no error.
+        """Revoke the key, effective at once. Revoking a revoked key does nothing.
 
         Raises:
             Forbidden, KeyUnknown: nothing was changed.

@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class PrincipalAdmin(AdminService):
-    """Made, disabled and regrouped."""
+    """Creates and disables principals, and changes their groups."""
 
     def principals(self, caller: Principal, tenant: str) -> list[PrincipalRecord]:
-        """The tenant's, oldest first.
+        """List the tenant's principals, oldest first.
 
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
@@ -39,7 +39,7 @@ class PrincipalAdmin(AdminService):
             return store.principals_of(connection, found.id)
 
     def principal(self, caller: Principal, principal: str, action: Action = Action.PRINCIPALS_READ) -> PrincipalRecord:
-        """One that the caller may do `action` to.
+        """Return a principal, if the caller may perform `action` on it.
 
         Raises:
             Forbidden, PrincipalUnknown: see `decide_access`.
@@ -49,7 +49,7 @@ class PrincipalAdmin(AdminService):
             found = store.principal(connection, principal)
         if found is None:
             raise unknown
-        # Who is there may be seen by all who see the tenant; only what changes it asks for the reach.
+        # Anyone who sees the tenant may see its principals. Only changes need the principal's reach.
         reach = Reach.TENANT if action is Action.PRINCIPALS_READ else found.reach
         require(decide_access(caller, action, Target(tenant_id=found.tenant_id, reach=reach)), unknown)
         return found
@@ -64,17 +64,17 @@ class PrincipalAdmin(AdminService):
         kind: PrincipalKind = PrincipalKind.PERSON,
         reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
-        """A new one, without a key.
+        """Create a principal, without a key.
 
         Raises:
-            Forbidden, TenantUnknown, PrincipalTaken: nothing was made.
+            Forbidden, TenantUnknown, PrincipalTaken: nothing was created.
         """
         found = self._authorize_tenant(caller, Action.PRINCIPALS_MANAGE, tenant, reach)
         id_ = PrincipalId(self._ids.new(IdKind.PRINCIPAL))
         made = Principal(id=id_, tenant_id=found.id, name=name, roles=roles, kind=kind, reach=reach)
 
         def create(unit: Unit) -> None:
-            self._quotas.lock_tenant(unit, found.id)  # two at once must not both find the name free
+            self._quotas.lock_tenant(unit, found.id)  # otherwise two requests at once could both find the name free
             if store.principal_named(unit.connection, found.id, name) is not None:
                 raise PrincipalTaken(f"The tenant has a principal {name}.", advice="Choose another name.")
             store.insert_principal(unit.connection, made, self._now())
@@ -86,7 +86,7 @@ class PrincipalAdmin(AdminService):
         return self.principal(caller, made.id)
 
     def disable(self, caller: Principal, principal: str) -> PrincipalRecord:
-        """From now on its keys open nothing, nor do its sessions' tokens, and none of its calls starts. For good.
+        """Disable the principal permanently: its keys and session tokens stop working, and none of its calls starts.
 
         Raises:
             Forbidden, PrincipalUnknown: nothing was changed.
@@ -102,7 +102,7 @@ class PrincipalAdmin(AdminService):
         return self.principal(caller, principal)
 
     def groups(self, caller: Principal, tenant: str) -> list[Group]:
-        """The tenant's, by name.
+        """List the tenant's groups by name.
 
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
@@ -115,7 +115,7 @@ class PrincipalAdmin(AdminService):
     def update_groups(
         self, caller: Principal, principal: str, *, join: Collection[str] = (), leave: Collection[str] = ()
     ) -> list[str]:
-        """Change which groups a principal is in; returns those that it is in then. What is so already is no error.
+        """Add the principal to groups and remove it from others. Returns its groups afterwards. Idempotent.
 
         Raises:
             Forbidden, PrincipalUnknown: nothing was changed.
@@ -123,7 +123,7 @@ class PrincipalAdmin(AdminService):
         found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
 
         def change(unit: Unit) -> None:
-            self._quotas.lock_tenant(unit, found.tenant_id)  # two at once must not both add the same
+            self._quotas.lock_tenant(unit, found.tenant_id)  # otherwise two requests could both add it
             for name in join:
                 store.join_group(unit.connection, found, name)
             for name in leave:

@@ -1,4 +1,4 @@
-"""What all administration shares: authorisation, the audit trail, and reading it."""
+"""Shared base of the administration services: authorisation and the audit trail."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AdminService:
         self._trail = AuditTrail(clock)
 
     def audit(self, caller: Principal, chain: str, after: int, limit: int) -> list[Entry]:
-        """Audit entries after the number `after`, in order, of a tenant or of the chain `installation`.
+        """Return audit entries after number `after`, in order, of a tenant or of the chain `installation`.
 
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
@@ -76,5 +76,5 @@ class AdminService:
 
 
 def tenant_unknown(tenant: str) -> TenantUnknown:
-    """The fault for a missing tenant, and for one that the caller may not see."""
+    """Build the fault for a tenant that doesn't exist or that the caller may not see."""
     return TenantUnknown(f"There is no tenant {tenant}.")

@@ -20,27 +20,27 @@ _log = logging.getLogger(__name__)
 
 
 class TenantAdmin(AdminService):
-    """Made, suspended, weighed and limited."""
+    """Creates, suspends and resumes tenants, and sets their weights and limits."""
 
     def tenants(self, caller: Principal) -> list[Tenant]:
-        """Those that the caller may see, oldest first."""
+        """List the tenants that the caller may see, oldest first."""
         with self._database.read() as connection:
             found = store.all_tenants(connection)
         return [tenant for tenant in found if not _not_visible(caller, tenant.id)]
 
     def tenant(self, caller: Principal, tenant: str) -> Tenant:
-        """One.
+        """Return a tenant.
 
         Raises:
-            TenantUnknown: not there, or not for this caller.
+            TenantUnknown: it doesn't exist, or the caller may not see it.
         """
         return self._authorize_tenant(caller, Action.TENANTS_READ, tenant)
 
     def create_tenant(self, caller: Principal, name: str) -> Tenant:
-        """A new one, with the installation's limits and nobody in it.
+        """Create a tenant with the installation's limits and no principals.
 
         Raises:
-            Forbidden, TenantTaken: nothing was made.
+            Forbidden, TenantTaken: nothing was created.
         """
         id_ = TenantId(self._ids.new(IdKind.TENANT))
         require(decide_access(caller, Action.TENANTS_MANAGE, Target(tenant_id=id_)), tenant_unknown(id_))
@@ -57,7 +57,7 @@ class TenantAdmin(AdminService):
         return made
 
     def suspend(self, caller: Principal, tenant: str) -> Tenant:
-        """From now on its keys and tokens open nothing, and none of its calls starts. What runs ends by itself.
+        """Suspend the tenant: its keys and tokens stop working, and none of its calls starts. Running calls finish.
 
         Raises:
             Forbidden, TenantUnknown, OwnTenant: nothing was changed.
@@ -78,7 +78,7 @@ class TenantAdmin(AdminService):
         return self.tenant(caller, tenant)
 
     def resume(self, caller: Principal, tenant: str) -> Tenant:
-        """Its keys and tokens are good again, those that have not ended meanwhile.
+        """Resume the tenant: its keys and tokens work again, unless they have expired or were revoked.
 
         Raises:
             Forbidden, TenantUnknown: nothing was changed.
@@ -94,7 +94,7 @@ class TenantAdmin(AdminService):
         return self.tenant(caller, tenant)
 
     def set_weight(self, caller: Principal, tenant: str, weight: int) -> Tenant:
-        """Give it `weight` calls where a tenant of weight 1 gets one, while calls of both wait for a host.
+        """Set the tenant's weight: the calls it runs for each one of a tenant of weight 1, while both have queued calls.
 
         Raises:
             Forbidden, TenantUnknown: nothing was changed.
@@ -110,7 +110,7 @@ class TenantAdmin(AdminService):
         return self.tenant(caller, tenant)
 
     def allow_yolo(self, caller: Principal, tenant: str, *, allowed: bool) -> Tenant:
-        """Let its sessions have the permission mode `yolo`, or not; open ones that have it behave as in `auto` then.
+        """Allow or forbid the permission mode `yolo`. If forbidden, open `yolo` sessions behave as in `auto`.
 
         Raises:
             Forbidden, TenantUnknown: nothing was changed.
@@ -126,15 +126,15 @@ class TenantAdmin(AdminService):
         return self.tenant(caller, tenant)
 
     def quotas(self, caller: Principal, tenant: str) -> list[Quota]:
-        """Every limit of the tenant, and how much of it is taken.
+        """Report the tenant's limits and usage.
 
         Raises:
-            TenantUnknown: not there, or not for this caller.
+            TenantUnknown: it doesn't exist, or the caller may not see it.
         """
         return self._quotas.report(self._database, self._authorize_tenant(caller, Action.QUOTAS_READ, tenant).id)
 
     def set_limits(self, caller: Principal, tenant: str, changes: Mapping[Resource, int | None]) -> list[Quota]:
-        """Give the tenant limits of its own (0: none), or with None the installation's again.
+        """Set the tenant's own limits (0: unlimited). None restores the installation's default.
 
         Raises:
             Forbidden, TenantUnknown: nothing was changed.
@@ -143,7 +143,7 @@ class TenantAdmin(AdminService):
 
         def change(unit: Unit) -> None:
             self._quotas.set_limits(unit, found.id, changes)
-            # As text where it is past what canonical JSON takes for a number.
+            # As text, because canonical JSON doesn't take numbers this large.
             limits = {resource.value: None if amount is None else str(amount) for resource, amount in changes.items()}
             self._audit(unit, caller, found.id, AuditAction.QUOTAS_SET, found.id, limits=limits)
 

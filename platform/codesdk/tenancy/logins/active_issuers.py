@@ -14,13 +14,15 @@ FileFingerprint = tuple[int, int, int] | None
 
 
 class ActiveIssuers:
-    """Of one file. Safe to use from any thread."""
+    """The issuers in one file. Safe to use from any thread."""
 
     def __init__(self, path: Path, *, optional: bool) -> None:
-        """`optional`: no file is no issuer; else a file that goes leaves the last list in force.
+        """Load the file. `optional`: a missing file means no issuers.
+
+        Without `optional`, the last list stays in force if the file disappears.
 
         Raises:
-            LoginsInvalid: the list cannot be used; nothing starts with half of it.
+            LoginsInvalid: the file is invalid; nothing of it is used.
         """
         self._path = path
         self._optional = optional
@@ -31,17 +33,17 @@ class ActiveIssuers:
         self._watch = FilePoller("the list of issuers", self.reload, thread="codesdk-logins")
 
     def now(self) -> tuple[Issuer, ...]:
-        """Those in force."""
+        """Return the issuers in force."""
         return self._issuers
 
     def reload(self) -> None:
-        """Look once. What cannot be used leaves the last good list in force."""
+        """Check the file once. If it's invalid, the last good list stays in force."""
         fingerprint = _fingerprint(self._path)
         if fingerprint == self._fingerprint:
             self._missed = False
             return
         if fingerprint is None and not self._missed:
-            self._missed = True  # an editor may have taken it away for a moment: that ends nobody's streams
+            self._missed = True  # an editor may have removed it for a moment, which must end no streams
             return
         self._missed = False
         try:
@@ -52,23 +54,23 @@ class ActiveIssuers:
             self._problem = str(error)
             return
         if _fingerprint(self._path) != fingerprint:
-            return  # it changed while it was read: the next look reads it whole
+            return  # it changed while it was read; the next poll reads it again
         self._fingerprint, self._problem = fingerprint, ""
         if found != self._issuers:
             self._issuers = found
             _log.info("logins of these are taken now: %s", ", ".join(each.issuer for each in found) or "nobody's")
 
     def watch(self) -> None:
-        """Look again and again, on a thread of its own, until `close`."""
+        """Poll the file on a background thread until `close`."""
         self._watch.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._watch.close()
 
 
 def _fingerprint(path: Path) -> FileFingerprint:
-    """Cheap, and different where the file was written, replaced or removed."""
+    """A cheap fingerprint that changes if the file is written, replaced or removed."""
     try:
         status = path.stat()
     except OSError:

@@ -17,17 +17,17 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.tenancy.logins.issuers import Issuer
 
 DEADLINE_S = 5.0
-"""Seconds for one document: somebody's first call waits for it."""
+"""Seconds to fetch one document. A user's first call waits for it."""
 MAX_HEAD = 16 * 1024
 MAX_BODY = 256 * 1024
-"""Bytes of one document; the largest key sets of public issuers have some ten thousand."""
+"""Maximum bytes of a document. The largest key sets of public issuers have about ten thousand."""
 
 Fetch = Callable[[Issuer, str], dict[str, Any]]
-"""The JSON object at a URL of an issuer; raises KeysUnavailable. Called on a thread."""
+"""Returns the JSON object at an issuer's URL; raises KeysUnavailable. Called on a thread."""
 
 
 class KeysUnavailable(Fault):
-    """An issuer's keys cannot be had, so nobody can be let in on its word."""
+    """An issuer's keys can't be fetched, so its tokens can't be verified."""
 
     code = "LOGIN_KEYS_UNAVAILABLE"
     retryable = True
@@ -38,7 +38,7 @@ class KeysUnavailable(Fault):
 def make_fetch(
     resolve: Resolve, policy: AddressPolicy, monotonic: Callable[[], float], tls: Callable[[], ssl.SSLContext]
 ) -> Fetch:
-    """The real one. `tls`: is asked for at the first document, since reading the machine's certificates takes a while."""
+    """Build the real `Fetch`. `tls` is called at the first document: loading the system's certificates is slow."""
 
     def fetch(issuer: Issuer, url: str) -> dict[str, Any]:
         ends = monotonic() + DEADLINE_S

@@ -1,4 +1,4 @@
-"""Trusted issuers and how their claims map to principals: the operator's `logins.yaml`."""
+"""Trusted issuers, and how their claims map to principals: the operator's `logins.yaml`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from codesdk.tenancy.principal import Name, Role
 
 MAX_ISSUERS = 16
 MAX_VALUES = 200
-"""Values of one claim that are mapped."""
+"""Maximum number of mapped values of one claim."""
 
 Text = Annotated[str, Field(min_length=1, max_length=255)]
 ClaimPath = Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=5)]
-"""A claim's name, or the names that lead to one inside another."""
+"""A claim's name, or the path to a nested claim."""
 
 
 class Algorithm(StrEnum):
-    """The signatures that can be taken. None of them has a key that two sides share: who checks could then also sign."""
+    """The supported signature algorithms. None is symmetric: with a shared key, the verifier could also sign."""
 
     RS256 = "RS256"
     RS384 = "RS384"
@@ -40,28 +40,28 @@ class Algorithm(StrEnum):
 
 
 class LoginsInvalid(FileInvalid):
-    """The list of issuers cannot be used; nobody logs in by it, and nothing starts."""
+    """The list of issuers is invalid. No login uses it, and CodeSDK doesn't start with it."""
 
     code = "LOGINS_FILE_INVALID"
 
 
 class TenantMapping(FrozenModel):
-    """Which tenant, by a claim. What is not listed is nobody's: a claim's value never makes or names a tenant by itself."""
+    """Maps a claim to a tenant. Unlisted values are refused: a claim never creates or names a tenant by itself."""
 
     claim: ClaimPath
     values: Annotated[dict[Text, Name], Field(min_length=1, max_length=MAX_VALUES)]
-    """The claim's value -> a tenant's name."""
+    """The claim's value -> the tenant's name."""
 
 
 class RoleMapping(FrozenModel):
-    """Which roles, by a claim that holds one value or a list."""
+    """Maps a claim, with one value or a list, to roles."""
 
     claim: ClaimPath
     values: Annotated[dict[Text, tuple[Role, ...]], Field(min_length=1, max_length=MAX_VALUES)]
 
 
 class SessionTemplate(FrozenModel):
-    """The session that is opened for somebody who logs in and has none."""
+    """The session that is opened for a login that has none."""
 
     profile: str = Field(default="default", max_length=40)
     permission_mode: PermissionMode = PermissionMode.AUTO
@@ -69,37 +69,38 @@ class SessionTemplate(FrozenModel):
 
 
 class Issuer(FrozenModel):
-    """One that may vouch, and for what."""
+    """An issuer that the operator trusts, and for what."""
 
     issuer: Text
-    """Its identifier: an https URL, exactly as its tokens have it in `iss`."""
+    """Its identifier: an https URL, exactly as in its tokens' `iss`."""
     audience: Text
-    """What its tokens must be made for: as a rule the URL of the MCP endpoint."""
+    """The audience that its tokens must have, usually the URL of the MCP endpoint."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = (Algorithm.RS256, Algorithm.ES256)
     jwks: Text | None = None
-    """Where its keys are; None: where its OpenID configuration says."""
+    """URL of its keys. None: taken from its OpenID configuration."""
     tenant: Name | None = None
     tenants: TenantMapping | None = None
     roles: tuple[Role, ...] = ()
-    """What everybody gets whom it vouches for."""
+    """Roles of everyone with a token of this issuer."""
     roles_from: RoleMapping | None = None
     scopes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    """What a token's `scope` must have, all of them."""
+    """Scopes that a token must have, all of them."""
     name: ClaimPath | None = None
-    """The claim that people are called by; None, or no such name: by their subject's hash."""
+    """The claim with a display name. None, or no such claim: a name from the subject's hash."""
     skew_s: float = Field(default=60.0, ge=0, le=300)
-    """Seconds by which its clock and ours may differ."""
+    """Permitted clock difference, in seconds."""
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Where its keys may be although it is not public."""
+    """Non-public networks that its keys may be fetched from."""
     allow_http: bool = False
-    """Whether its keys may come over http, which anybody on the way can change: for issuers on this machine."""
+    """Whether its keys may be fetched over http, which anyone on the path can tamper with. For issuers on this machine.
+    """
     session: SessionTemplate = SessionTemplate()
 
     @field_validator("issuer", "jwks")
     @classmethod
     def _check_url(cls, given: str | None) -> str | None:
         parts = urlsplit(given or "https://none.example")
-        _ = parts.port  # raises where it is none
+        _ = parts.port  # raises if the port is invalid
         if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc or parts.fragment:
             raise ValueError("it is no https:// URL without a password and a fragment")
         return given
@@ -122,7 +123,7 @@ class Issuer(FrozenModel):
 
 
 class Issuers(FrozenModel):
-    """The file."""
+    """The content of `logins.yaml`."""
 
     version: Literal[1]
     issuers: Annotated[tuple[Issuer, ...], Field(min_length=1, max_length=MAX_ISSUERS)]
@@ -137,7 +138,7 @@ class Issuers(FrozenModel):
 
 
 def read_issuers(path: Path, *, optional: bool = False) -> tuple[Issuer, ...]:
-    """The issuers; `optional`: no file is none.
+    """Read the issuers. `optional`: a missing file means none.
 
     Raises:
         LoginsInvalid: with line and column.
@@ -151,7 +152,7 @@ def read_issuers(path: Path, *, optional: bool = False) -> tuple[Issuer, ...]:
 
 
 def claim_at(claims: dict[str, Any], path: ClaimPath) -> Any:
-    """The claim's value; None where there is none."""
+    """Return the claim's value; None if it's missing."""
     found: Any = claims
     for name in (path,) if isinstance(path, str) else path:
         found = found.get(name) if isinstance(found, dict) else None

@@ -16,11 +16,13 @@ from codesdk.tenancy.logins.document_fetch import Fetch, KeysUnavailable
 from codesdk.tenancy.logins.issuers import Algorithm, Issuer
 
 CACHE_S = 3600.0
-"""Seconds after which keys are fetched again: how long one that its issuer took away is still good here."""
+"""Seconds before keys are fetched again: how long a key that its issuer withdrew stays valid here."""
 STALE_S = 6 * 3600.0
-"""Seconds for which they are used where the issuer does not answer."""
+"""Seconds for which cached keys are used while the issuer doesn't answer."""
 MIN_REFETCH_S = 15.0
-"""Seconds between two fetches from one issuer, whatever tokens name: a flood of forged ones must not become its flood."""
+"""Minimum seconds between two fetches from one issuer, so that a flood of forged tokens doesn't become a flood of
+requests.
+"""
 MAX_KEYS = 64
 MIN_RSA_BITS = 2048
 
@@ -35,7 +37,7 @@ _DISCOVERY = "/.well-known/openid-configuration"
 
 
 _Source = tuple[str, str | None, tuple[IPv4Network | IPv6Network, ...], bool]
-"""Where keys came from, and how: what came another way than the operator's list says now is not used."""
+"""How keys were fetched. Keys fetched under other settings than the current ones are not used."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class _CachedKeys:
 
 
 class JwksCache:
-    """Every issuer's keys. Safe to use from any thread."""
+    """Caches the keys of every issuer. Safe to use from any thread."""
 
     def __init__(self, fetch: Fetch, monotonic: Callable[[], float]) -> None:
         self._fetch = fetch
@@ -55,10 +57,10 @@ class JwksCache:
         self._locks: defaultdict[_Source, threading.Lock] = defaultdict(threading.Lock)
 
     def key(self, issuer: Issuer, kid: str | None, algorithm: Algorithm) -> PyJWK | None:
-        """The one key that such a token can be signed with; None: the issuer has none, or several and the token names none.
+        """Return the only key that can verify such a token. None: no key matches, or several do.
 
         Raises:
-            KeysUnavailable: the issuer's keys cannot be had.
+            KeysUnavailable: the issuer's keys can't be fetched.
         """
         cached = self._cache.get(_source(issuer))
         if (
@@ -74,7 +76,7 @@ class JwksCache:
         with self._locks[source]:
             cached = self._cache.get(source)
             if cached is not None and cached is not seen:
-                return cached  # another thread has just been there
+                return cached  # another thread has just fetched them
             now = self._monotonic()
             fetched_at = self._fetched_at.get(source)
             if fetched_at is not None and now - fetched_at < MIN_REFETCH_S:
@@ -116,7 +118,7 @@ def _source(issuer: Issuer) -> _Source:
 def _matching_key(cached: _CachedKeys, kid: str | None, algorithm: Algorithm) -> PyJWK | None:
     fitting = [key for key in cached.keys if _matches(key, algorithm) and kid in (None, key.get("kid"))]
     if len(fitting) != 1:
-        return None  # two keys of one name are nobody's
+        return None  # two matching keys: neither can be trusted
     try:
         made = PyJWK(fitting[0], algorithm.value)
     except (PyJWTError, ValueError, TypeError):

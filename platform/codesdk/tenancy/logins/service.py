@@ -25,24 +25,24 @@ from codesdk.tenancy.principal import Name, Principal, Role
 from codesdk.tenancy.quotas import TenantQuotas
 
 LOGIN_ACTOR = "login"
-"""Who makes such principals: nobody of ours."""
+"""The audit trail's actor: no principal of the installation creates these."""
 
 _log = logging.getLogger(__name__)
 _NAME_ADAPTER = TypeAdapter(Name)
 
 
 class LoginResult(FrozenModel):
-    """Somebody who was let in."""
+    """A principal that has logged in."""
 
     principal: Principal
     session_id: SessionId | None
-    """The session that was opened for it last."""
+    """The last session that was opened for it."""
     wish: SessionTemplate
-    """What another one would be."""
+    """The options for a new one."""
 
 
 class LoginService:
-    """Lets people in on the word of issuers. Safe to use from any thread."""
+    """Authenticates principals by their issuers' tokens. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LoginService:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        """`issuers`: those in force, asked for at each login."""
+        """Create the service. `issuers`: returns the issuers in force; called at each login."""
         self._issuers = issuers
         self._keys = keys
         self._database = database
@@ -67,19 +67,19 @@ class LoginService:
 
     @property
     def issuers(self) -> Sequence[Issuer]:
-        """Those in force now."""
+        """The issuers in force."""
         return self._issuers()
 
     def log_in(self, token: str, *, again: bool = False) -> LoginResult:
-        """The principal that the token stands for: made at its first login, its roles those that the token gives now.
+        """Return the token's principal. Creates it at its first login, and sets its roles to those of the token.
 
-        `again`: it came before and is only looked at; nothing is written. Its principal may have other roles since, of a
-        token that came later, and these stay.
+        `again`: recheck a token that was accepted before. Writes nothing, and keeps roles that a later token may have
+        set.
 
         Raises:
-            LoginRefused: the token is not good, or its principal is disabled, or its tenant suspended.
-            Forbidden: it is good, and gives no tenant, or no role.
-            KeysUnavailable: nobody can tell.
+            LoginRefused: the token is invalid, the principal is disabled, or the tenant is suspended.
+            Forbidden: the token is valid but maps to no tenant or no role.
+            KeysUnavailable: the token can't be verified now.
         """
         verified = verify_token(token, self.issuers, self._keys, self._clock.now().timestamp())
         tenant, roles = _tenant(verified), _roles(verified)
@@ -94,25 +94,25 @@ class LoginService:
         return LoginResult(principal=known.principal, session_id=known.session_id, wish=verified.issuer.session)
 
     def session(self, unit: Unit, principal: Principal) -> SessionId | None:
-        """The session that was opened for it last, where it can still be used; no other is opened until `unit` has ended."""
+        """Return the last session opened for it, if usable. Locks the tenant, so that no other is opened meanwhile."""
         self._quotas.lock_tenant(unit, principal.tenant_id)
         found = store.session_of(unit.connection, principal.id)
-        # Read in the unit: what another request has opened may be in the same group of commits.
+        # Read in the unit, because another request in the same group of commits may have opened one.
         return found if found and tenancy_store.subject_in(unit.connection, found, principal.id) else None
 
     def keep_session(self, unit: Unit, principal: Principal, session: SessionId) -> None:
-        """From now on it works in this one."""
+        """Record the session as the principal's last one."""
         store.keep_session(unit.connection, principal.id, session)
 
     def _provision(
         self, unit: Unit, verified: VerifiedToken, tenant: str, roles: tuple[Role, ...]
     ) -> store.LoginRecord:
-        """Make the principal, or give it its roles of now."""
+        """Create the principal, or update its roles."""
         id_ = tenancy_store.tenant_named(unit.connection, tenant)
         if id_ is None:
             _log.error("logins of %s lead to a tenant %s, which is not there", verified.issuer.issuer, tenant)
             raise Forbidden("This login leads to a tenant that is not there.", advice="Ask an operator.")
-        self._quotas.lock_tenant(unit, id_)  # two at once must not both make it
+        self._quotas.lock_tenant(unit, id_)  # otherwise two logins at once could both create it
         found = tenancy_store.tenant(unit.connection, id_)
         if found is None or found.suspended_at is not None:
             raise LoginRefused("The tenant of this login is suspended.")
@@ -132,7 +132,7 @@ class LoginService:
     ) -> Principal:
         name = _name(verified)
         if tenancy_store.principal_named(unit.connection, tenant, name) is not None:
-            name = f"{name[:100]} {_hash(verified)}"  # who chooses a name at an issuer must not look like somebody here
+            name = f"{name[:100]} {_hash(verified)}"  # a name chosen at an issuer must not impersonate a principal
         made = Principal(id=PrincipalId(self._ids.new(IdKind.PRINCIPAL)), tenant_id=tenant, name=name, roles=roles)
         now = self._clock.now().timestamp()
         tenancy_store.insert_principal(unit.connection, made, now)
@@ -168,7 +168,7 @@ def _roles(verified: VerifiedToken) -> tuple[Role, ...]:
 
 
 def _values(verified: VerifiedToken, claim: Any) -> Iterable[str]:
-    """A claim that holds one value, or a list."""
+    """Yield the strings of a claim that holds one value or a list."""
     found = claim_at(verified.claims, claim)
     given = found if isinstance(found, list) else [found]
     return dict.fromkeys(value for value in given if isinstance(value, str))

@@ -14,16 +14,16 @@ from codesdk.tenancy.principal import Principal, PrincipalKind, Reach, Role
 
 
 class LoginRecord(FrozenModel):
-    """Somebody who has logged in before."""
+    """A principal that has logged in before."""
 
     principal: Principal
     barred: bool
-    """It was disabled, or its tenant is suspended."""
+    """It is disabled, or its tenant suspended."""
     session_id: SessionId | None
 
 
 def find(connection: Connection, issuer: str, subject: str, tenant: str) -> LoginRecord | None:
-    """Who that is in the tenant of that name."""
+    """Return the issuer's subject in the tenant of that name, or None."""
     query = (
         select(principals, logins.c.session_id, tenants.c.suspended_at)
         .join(logins, logins.c.principal_id == principals.c.id)
@@ -48,23 +48,23 @@ def find(connection: Connection, issuer: str, subject: str, tenant: str) -> Logi
 
 
 def insert(connection: Connection, issuer: str, subject: str, principal: Principal, now: float) -> None:
-    """Remember who that is."""
+    """Record which principal the issuer's subject is."""
     row = {"issuer": issuer, "subject": subject, "tenant_id": principal.tenant_id, "principal_id": principal.id}
     connection.execute(insert_into(logins).values(**row, created_at=now))
 
 
 def set_roles(connection: Connection, principal: PrincipalId, roles: tuple[Role, ...]) -> None:
-    """Give the principal other roles."""
+    """Set the principal's roles."""
     written = json.dumps([role.value for role in roles])
     connection.execute(update(principals).where(principals.c.id == principal).values(roles=written))
 
 
 def session_of(connection: Connection, principal: PrincipalId) -> SessionId | None:
-    """The session that was opened for it last."""
+    """Return the last session opened for it."""
     found = connection.execute(select(logins.c.session_id).where(logins.c.principal_id == principal)).scalar()
     return SessionId(found) if found else None
 
 
 def keep_session(connection: Connection, principal: PrincipalId, session: SessionId) -> None:
-    """From now on it works in this one."""
+    """Record the session as the principal's last one."""
     connection.execute(update(logins).where(logins.c.principal_id == principal).values(session_id=session))

@@ -16,33 +16,33 @@ from codesdk.tenancy.logins.jwks import JwksCache
 from codesdk.tenancy.principal import Unauthenticated
 
 MAX_TOKEN = 8 * 1024
-"""Characters of a token; those of common issuers have one to four thousand."""
+"""Maximum characters of a token; those of common issuers have one to four thousand."""
 MAX_SUBJECT = 255
-"""Characters of a subject (OpenID Connect Core, section 2)."""
+"""Maximum characters of a subject (OpenID Connect Core, section 2)."""
 _JWS_PATTERN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
 _TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt", "application/jwt")
 
 
 class LoginRefused(Unauthenticated):
-    """A token of an issuer that is not taken."""
+    """The issuer's token was rejected."""
 
     code = "LOGIN_REFUSED"
 
 
 class LoginExpired(LoginRefused):
-    """A token that was good, until its time was over."""
+    """The token has expired."""
 
     code = "LOGIN_EXPIRED"
 
 
 class ScopeMissing(Forbidden):
-    """A good token that was not given for this."""
+    """The token is valid but lacks a scope."""
 
     code = "LOGIN_SCOPE_MISSING"
 
 
 class VerifiedToken(NamedTuple):
-    """What a good token says."""
+    """The content of a verified token."""
 
     issuer: Issuer
     subject: str
@@ -50,17 +50,17 @@ class VerifiedToken(NamedTuple):
 
 
 def is_token(text: str) -> bool:
-    """Whether it has the form of a signed token (JWS): none of our own secrets has."""
+    """Return whether the text has the form of a signed token (JWS). None of our own secrets has."""
     return _JWS_PATTERN.fullmatch(text[: 16 * MAX_TOKEN]) is not None
 
 
 def verify_token(token: str, issuers: Sequence[Issuer], keys: JwksCache, now: float) -> VerifiedToken:
-    """Who it is, on its issuer's word. `now`: seconds since the epoch.
+    """Verify a token. `now`: seconds since the epoch.
 
     Raises:
-        LoginRefused: it is not good, here and now.
-        ScopeMissing: it is, and was not given for this.
-        KeysUnavailable: nobody can tell.
+        LoginRefused: the token is invalid.
+        ScopeMissing: the token is valid but lacks a scope.
+        KeysUnavailable: the issuer's keys can't be fetched.
     """
     if len(token) > MAX_TOKEN:
         raise LoginRefused(f"This token has more than {MAX_TOKEN} characters.")
@@ -80,7 +80,7 @@ def verify_token(token: str, issuers: Sequence[Issuer], keys: JwksCache, now: fl
             algorithms=[algorithm.value],
             audience=issuer.audience,
             issuer=issuer.issuer,
-            # Times are judged below, by the clock that the process was given.
+            # Times are checked below, with the injected clock.
             options={"require": ["exp", "sub"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
         )
     except jwt.InvalidAudienceError as error:
@@ -104,7 +104,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _check_header(header: dict[str, Any], issuer: Issuer) -> Algorithm:
-    # What the token itself says decides nothing: it must be one of those that the operator listed, and the key's own kind.
+    # Never trust the header's algorithm alone: it must be one that the operator listed, and match the key's type.
     if header.get("alg") not in [algorithm.value for algorithm in issuer.algorithms]:
         raise LoginRefused("This token is signed in a way that is not taken from its issuer.")
     if "crit" in header or str(header.get("typ", "JWT")).lower() not in _TOKEN_TYPES:

@@ -27,7 +27,7 @@ from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, te
 
 DAY_S = 24 * 3600
 _NOW = select(database_now())
-# NO KEY UPDATE on PostgreSQL: rows that refer to the tenant may still be added by others. SQLite has one writer anyway.
+# On PostgreSQL, NO KEY UPDATE: others may still insert rows that reference the tenant. SQLite has one writer anyway.
 _LOCK = select(tenants.c.id).where(tenants.c.id == bindparam("tenant")).with_for_update(key_share=True)
 _LIMITS = select(tenants.c.limits).where(tenants.c.id == bindparam("tenant"))
 _ARTIFACT_BYTES = select(tenants.c.limits, tenants.c.artifact_bytes.label("used")).where(
@@ -110,7 +110,7 @@ _COUNTS: dict[Resource, ScalarSelect[int]] = {
         .scalar_subquery()
     ),
 }
-# Asked for every call, so built once.
+# Used for every call, so built once.
 _COUNTED: dict[Resource, Select[tuple[str, int]]] = {
     resource: select(tenants.c.limits, count.label("used")).where(tenants.c.id == bindparam("tenant"))
     for resource, count in _COUNTS.items()
@@ -123,14 +123,14 @@ _PER_SANDBOX: dict[Resource, Callable[[Need], int]] = {
 
 
 def lock(connection: Connection, tenant: TenantId) -> None:
-    """Let no other transaction reserve anything of this tenant before ours has ended."""
+    """Lock the tenant: no other transaction can reserve anything of it until this one ends."""
     if connection.dialect.name != "sqlite":
-        # A statement of its own: what a lock waited for must be seen by the count that follows it.
+        # A separate statement, so that the following count sees what the lock waited for.
         connection.execute(_LOCK, {"tenant": tenant})
 
 
 def limits_and_usage(connection: Connection, tenant: TenantId, resource: Resource) -> tuple[dict[str, int], int]:
-    """The tenant's own limits, and how much of `resource` its rows hold."""
+    """Return the tenant's own limits, and its usage of `resource`."""
     if resource in _PER_SANDBOX:
         limits = connection.execute(_LIMITS, {"tenant": tenant}).scalar_one()
         rows = connection.execute(_PROFILES, {"tenant": tenant})
@@ -144,35 +144,35 @@ def limits_and_usage(connection: Connection, tenant: TenantId, resource: Resourc
 
 
 def add_bytes(connection: Connection, tenant: TenantId, more: int, most: int) -> bool:
-    """Count `more` bytes if that stays within `most`, 0 for no limit. False: nothing was changed."""
+    """Add `more` bytes if the total stays within `most` (0: no limit). Returns False if nothing was changed."""
     changed = connection.execute(_ADD_BYTES, {"tenant": tenant, "more": more, "most": most})
     return changed.rowcount == 1
 
 
 def add_egress(connection: Connection, tenant: TenantId, more: int) -> int:
-    """Count `more` bytes today, and say which day that is; what another day had is forgotten."""
+    """Add `more` bytes to today's total and return today's number. Resets the total of another day."""
     today = _today(connection)
     connection.execute(_ADD_EGRESS, {"tenant": tenant, "more": more, "today": today})
     return today
 
 
 def subtract_egress(connection: Connection, tenant: TenantId, taken: EgressReservation) -> None:
-    """Count so many bytes less, where that day's are still counted."""
+    """Subtract the bytes if their day is still the counted one."""
     connection.execute(_SUBTRACT_EGRESS, {"tenant": tenant, "day": taken.day, "fewer": taken.amount})
 
 
 def _today(connection: Connection) -> int:
-    """Days since the epoch, on the database's clock."""
+    """Return the number of days since the epoch, on the database's clock."""
     return int(connection.execute(_NOW).scalar_one() // DAY_S)
 
 
 def subtract_bytes(connection: Connection, tenant: TenantId, fewer: int) -> bool:
-    """Count `fewer` bytes less. False: there are not so many."""
+    """Subtract `fewer` bytes. Returns False if there are fewer."""
     return connection.execute(_SUBTRACT_BYTES, {"tenant": tenant, "fewer": fewer}).rowcount == 1
 
 
 def set_limits(connection: Connection, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
-    """Give the tenant limits of its own; None takes one away."""
+    """Set the tenant's own limits. None removes one."""
     limits = json.loads(connection.execute(_LIMITS, {"tenant": tenant}).scalar_one())
     limits |= {resource.value: amount for resource, amount in changes.items()}
     kept = {name: amount for name, amount in sorted(limits.items()) if amount is not None}

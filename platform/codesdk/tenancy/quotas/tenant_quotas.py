@@ -13,9 +13,9 @@ from codesdk.storage.writer import Unit
 from codesdk.tenancy.quotas import store
 
 UNLIMITED = 0
-"""As a limit: none."""
+"""A limit of 0 means unlimited."""
 EGRESS_SHARE = 8
-"""Who takes bytes of egress ahead gets at most an eighth of what is left: others that open meanwhile get some too."""
+"""One reservation of egress gets at most an eighth of what is left, so that later ones get some, too."""
 _ADVICE = {
     Resource.SESSIONS: "Close sessions that are not needed (`codesdk sessions close`)",
     Resource.QUEUED_CALLS: "Wait until some of the calls have run or been decided, and try again",
@@ -30,30 +30,30 @@ _ADVICE = {
 
 
 class Quota(FrozenModel):
-    """One limit of a tenant, and how much of it is taken."""
+    """One limit of a tenant, and its usage."""
 
     resource: Resource
     used: int
     limit: int
-    """0: none."""
+    """0: unlimited."""
     own: bool
-    """False: it is the installation's default."""
+    """False: the installation's default."""
 
 
 class TenantQuotas:
-    """The quotas of one database: `codesdk.domain.quotas.Quotas` on its rows. Safe to use from any thread."""
+    """Implements `codesdk.domain.quotas.Quotas` on one database. Safe to use from any thread."""
 
     def __init__(self, defaults: Mapping[Resource, int]) -> None:
-        """`defaults`: the limits of tenants that have none of their own; 0 for none."""
+        """Create the quotas. `defaults`: limits for tenants without their own; 0: unlimited."""
         self._defaults = dict(defaults)
 
     def reserve(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
-        """Let `unit` make `amount` more, or refuse. If the unit fails afterwards, nothing stays reserved.
+        """Reserve `amount` for `unit`, or refuse. If the unit fails afterwards, nothing stays reserved.
 
-        What is counted by its rows is counted before the unit adds them: reserve first, then insert.
+        Usage is counted from rows, before the unit adds its own: reserve first, then insert.
 
         Raises:
-            QuotaExceeded: says which, how much is used, and what to do.
+            QuotaExceeded: with the resource, the usage and advice.
         """
         store.lock(unit.connection, tenant)
         limits, used = store.limits_and_usage(unit.connection, tenant, resource)
@@ -64,19 +64,19 @@ class TenantQuotas:
             raise InternalFault(f"The artifact bytes of {tenant} changed under their lock.")
 
     def release(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted.
+        """Release what `unit` removes. Only artifact bytes need it; other resources are counted from rows.
 
         Raises:
-            InternalFault: the tenant does not hold so much; nothing is changed.
+            InternalFault: the tenant's usage is lower; nothing was changed.
         """
         if resource is Resource.ARTIFACT_BYTES and not store.subtract_bytes(unit.connection, tenant, amount):
             raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
 
     def reserve_egress(self, unit: Unit, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
-        """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
+        """Reserve up to `asked` bytes of egress: fewer if little is left of the day, never below `least`.
 
         Raises:
-            QuotaExceeded: there are not so many left.
+            QuotaExceeded: fewer than `least` are left.
         """
         resource = Resource.EGRESS_BYTES_A_DAY
         store.lock(unit.connection, tenant)
@@ -91,21 +91,21 @@ class TenantQuotas:
         return EgressReservation(amount, store.add_egress(unit.connection, tenant, amount))
 
     def give_back(self, unit: Unit, tenant: TenantId, taken: EgressReservation) -> None:
-        """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
+        """Return reserved bytes of egress that were not used. Ignored if their day is over."""
         store.subtract_egress(unit.connection, tenant, taken)
 
     def lock_tenant(self, unit: Unit, tenant: TenantId) -> None:
-        """Let nobody else reserve or make principals in this tenant until `unit` has ended."""
+        """Lock the tenant until `unit` ends, against other reservations and new principals."""
         store.lock(unit.connection, tenant)
 
     def report(self, database: Database, tenant: TenantId) -> list[Quota]:
-        """Every limit of the tenant, and how much of it is taken."""
+        """Report every limit of the tenant with its usage."""
         return [self._quota(database, tenant, resource) for resource in Resource]
 
     def set_limits(self, unit: Unit, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
-        """Give the tenant limits of its own (0: none), or with None the installation's again.
+        """Set the tenant's own limits (0: unlimited). None restores the installation's default.
 
-        A limit below what is used takes nothing away: it lets nothing more be made.
+        A limit below the current usage removes nothing; it only prevents more.
         """
         store.lock(unit.connection, tenant)
         store.set_limits(unit.connection, tenant, changes)
