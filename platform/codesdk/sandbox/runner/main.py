@@ -1,4 +1,4 @@
-"""The runner's main object: the connection to the worker, and the dispatch of requests."""
+"""The runner's main object: holds the connection to the worker and dispatches its requests."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ else:
 
 PROTOCOL = 1
 _CHUNK = 60 * 1024
-"""Output bytes per message; with its header it fits one fragment."""
+"""Output bytes per message; header and body together fit one fragment."""
 _MAX_QUEUED_BYTES = 256 * 1024
-"""Queued bytes above which no output is taken from the spools, so that control frames aren't delayed."""
+"""The spools wait while more than this is queued, so that control frames aren't delayed."""
 _EGRESS_BLOCK = 32 * 1024
-"""Egress bytes per message: its share of the connection next to each exec's output."""
+"""Egress bytes per message. Sets egress's share of the connection against the execs' output."""
 _COALESCE_S = 0.003
-"""How long the answer to a start waits for output or the end, and that to an acknowledgement for anything, to travel
-with it: each write wakes four threads outside."""
+"""How long a reply to a start or an acknowledgement waits for output or an exit to send with it. Each write wakes four
+threads in the worker."""
 
 
 class Runner:
@@ -109,7 +109,7 @@ class Runner:
         )
 
     def _take_tool_ids(self) -> None:
-        """Switch the calling thread to the tool's effective ids for good, which drops its capabilities."""
+        """Switch the calling thread to the tool's effective ids permanently, which drops its capabilities."""
         if not self._has_own_uid:
             return  # the runner is the tool's user, and has no capability to lose
         kernel.clear_thread_groups()
@@ -220,7 +220,7 @@ class Runner:
         self._flush_at = flush_at  # an earlier one's, so that nothing is held for longer
 
     def _reply_later(self, number: int) -> Callable[[Header, bytes], None]:
-        """A deferred reply; dropped if another connection has taken over."""
+        """Return a function that sends the reply later, or drops it if another connection has taken over."""
         connection = self._connection
 
         def answer(header: Header, body: bytes = b"") -> None:
@@ -333,7 +333,7 @@ class Runner:
         return found is not None and found.result is None
 
     def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
-        """Stop all tools, or resume them when no holder is left; serialized with other signals."""
+        """Stop all tools, or resume them when no holder is left. Serialized with other signals."""
         if stop:
             self._freeze_holders.add(who)
         else:
@@ -373,7 +373,7 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def tool_environment(settings: dict[str, Any]) -> dict[str, str]:
-    """Base environment of every exec: the image's ENV plus ours."""
+    """Return the base environment of every exec: the image's ENV plus ours."""
     found = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CODESDK_"))}
     found.update(settings["env"])
     found.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

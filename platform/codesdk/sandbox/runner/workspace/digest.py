@@ -15,14 +15,14 @@ else:
         try:
             from _sha256 import sha256
         except ImportError:
-            from hashlib import sha256  # an interpreter that was built without its own
+            from hashlib import sha256  # an interpreter built without the C modules
 
 
 def text(found: Any) -> str:
-    """`sha256:…` of the data so far."""
+    """Return `sha256:…` of the data hashed so far."""
     return "sha256:" + str(found.hexdigest())
 
 
 def of(data: bytes | bytearray) -> str:
-    """`sha256:…` of bytes."""
+    """Return `sha256:…` of bytes."""
     return text(sha256(data))
