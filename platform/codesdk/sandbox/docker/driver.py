@@ -344,8 +344,8 @@ class DockerSandboxes:
                 status = _status(refused)
                 if status == HTTPStatus.NOT_FOUND:
                     return
-                # Conflict: the removal is already in progress, or the volume's container still exists. "is zombie": the engine
-                # hasn't noticed yet that a paused gVisor container was killed.
+                # Conflict: the removal is already in progress, or the volume's container still exists. "is zombie": the
+                # engine hasn't noticed yet that a paused gVisor container was killed.
                 is_already_removing = status == HTTPStatus.CONFLICT or "is zombie" in refused.message
                 if not is_already_removing or time.monotonic() > deadline:
                     raise
@@ -391,7 +391,7 @@ def _volume_exists(engine: Engine, instance: str, sharer: str) -> bool:
 
 
 def _remove_shared_volume(engine: Engine, instance: str, sharer: str) -> None:
-    """Remove a workspace's volume. If containers that share it use it, remove those and raise the conflict for a retry."""
+    """Remove a workspace's volume. If containers that share it still exist, remove those and raise the conflict."""
     try:
         engine.api.remove_volume(specs.container_name(instance, sharer), force=True)
     except APIError as refused:

@@ -1,7 +1,7 @@
 """TLS to an engine on another machine: certificates, faults, and a socket for attached connections.
 
-Both sides present a certificate, and the engine's is always verified against the operator's CA: a client of an engine is
-root on its machine, and a server that impersonates it would get everything that tools read and write.
+Both sides present a certificate, and the engine's is always verified against the operator's CA: a client of an engine
+is root on its machine, and a server that impersonates it would get everything that tools read and write.
 """
 
 from __future__ import annotations
@@ -253,5 +253,5 @@ class TlsSocket:
             poll.poll(_POLL_MS)
 
     def shutdown(self, how: int) -> None:
-        """Shut down the connection below TLS: `SSLSocket.shutdown` would drop the TLS layer while the reader uses it."""
+        """Shut down the connection below TLS: `SSLSocket.shutdown` would drop the TLS layer that the reader uses."""
         socket.socket.shutdown(self._wrapped, how)

@@ -181,8 +181,8 @@ def _devices(path: Path) -> list[str]:
 def _is_same(device: str, file: str, path: Path) -> bool:
     """Return whether a device has this file, which the kernel reports by another path.
 
-    If a worker in a container opened it, that mount ends with the container, and the kernel's path then starts below the
-    mount. The file name must match, and device and inode of the file decide.
+    If a worker in a container opened it, that mount ends with the container, and the kernel's path then starts below
+    the mount. The file name must match, and device and inode of the file decide.
     """
     if Path(file).name != path.name:
         return False

@@ -1,9 +1,9 @@
 """Kills containers that the engine lost: it reports them as ended or unknown, but their processes still run.
 
-Happens when an engine is killed while it starts a container: the shim survives, and the restarted engine doesn't know it.
-The runner can't be reached again, but its processes keep using the workspace and its disk. They are found in /proc: the
-first process of the container's PID namespace has the sandbox's name in its arguments, or it is `runc init`, waiting to
-start, with the workspace mounted. A process that fakes these marks is killed too.
+Happens when an engine is killed while it starts a container: the shim survives, and the restarted engine doesn't know
+it. The runner can't be reached again, but its processes keep using the workspace and its disk. They are found in /proc:
+the first process of the container's PID namespace has the sandbox's name in its arguments, or it is `runc init`,
+waiting to start, with the workspace mounted. A process that fakes these marks is killed too.
 """
 
 from __future__ import annotations

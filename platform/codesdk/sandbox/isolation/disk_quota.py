@@ -30,7 +30,7 @@ class QuotaBackend(StrEnum):
     LOOP = "loop"
     """An ext4 image file on a loop device: a hard cap on disk."""
     COUNTED = "counted"
-    """The runner measures usage and kills execs that exceed the cap. Allows an overshoot, see `runner.workspace.quota`."""
+    """The runner measures usage and kills execs over the cap, with an overshoot: see `runner.workspace.quota`."""
     NONE = "none"
     """No cap: the workspace is a directory of the engine and can fill its disk."""
 

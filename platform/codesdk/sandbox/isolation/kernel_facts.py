@@ -1,4 +1,7 @@
-"""Extracts the kernel's part of an attestation from a tool process's /proc, for containers and local sandboxes. No I/O."""
+"""Extracts the kernel's part of an attestation from a tool process's /proc. No I/O.
+
+Used for containers and local sandboxes.
+"""
 
 from __future__ import annotations
 

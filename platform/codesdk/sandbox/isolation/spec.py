@@ -24,7 +24,7 @@ class Runtime:
     """How a container runtime differs from runc. The defaults are runc's."""
 
     is_linux: bool = True
-    """Whether sandboxes use the host's kernel: /proc shows no-new-privileges, seccomp, cgroups and the engine's mounts."""
+    """Whether sandboxes use the host's kernel: /proc then shows no-new-privileges, seccomp, cgroups, engine mounts."""
     has_subreapers: bool = True
     """Whether a process can be a subreaper. Otherwise the runner must be PID 1, which gets all orphans."""
     has_inotify: bool = True
@@ -132,8 +132,8 @@ def rlimits(spec: SandboxSpec) -> dict[str, int]:
 
 def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
     """Return an exec's own rlimits, named as in `rlimits`."""
-    # gVisor doesn't enforce RLIMIT_DATA. RLIMIT_AS also counts mappings that use no memory, so there a process gets less
-    # than the limit.
+    # gVisor doesn't enforce RLIMIT_DATA. RLIMIT_AS also counts mappings that use no memory, so there a process gets
+    # less than the limit.
     memory = "data" if find_runtime(runtime).is_linux else "as"
     asked = {
         memory: limits.memory_bytes,

@@ -122,10 +122,11 @@ def insert(
     source: str | None = None,
     serves: SessionId | None = None,
 ) -> int:
-    """Insert a sandbox row: for a session, the warm pool, a dry run or an MCP server. Returns its tool uid.
+    """Insert a sandbox row: for a session, the warm pool, a dry run or an MCP server.
 
-    The tool uid is the lowest free one of the host. The caller checks quotas (`domain.needs.reserve_sandbox`).
-    `generation`: the worker's, for pool and dry run. `source`: the MCP server's name; `serves`: the only session it serves.
+    Returns its tool uid, the lowest free one of the host. The caller checks quotas (`domain.needs.reserve_sandbox`).
+    `generation`: the worker's, for pool and dry run. `source`: the MCP server's name. `serves`: the only session that
+    this server serves.
 
     Raises:
         NoToolUid: all uids of the host are taken.

@@ -41,8 +41,8 @@ def _rule(grant: Grant) -> dict[str, Any]:
 def document(*, apart: bool = False) -> dict[str, Any]:
     """Return the profile in the engine's format.
 
-    `apart`: for a sandbox that reads another's workspace. Through a Unix socket there it could receive descriptors that are
-    open for writing, and a read-only mount doesn't prevent connecting to one.
+    `apart`: for a sandbox that reads another's workspace. Through a Unix socket there it could receive descriptors that
+    are open for writing, and a read-only mount doesn't prevent connecting to one.
     """
     left_out, instead = ({*NAMED_UNIX_SOCKETS, SOCKET_PAIRS}, CONNECTED_SOCKET_PAIRS) if apart else (set[Grant](), ())
     return {

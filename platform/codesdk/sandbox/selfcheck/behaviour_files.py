@@ -28,7 +28,7 @@ Answer = FileContent | FileInfo | Listing | tuple[FileInfo, ...] | FileRefused
 
 
 def write_files(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
-    """Write, and insist that it was done."""
+    """Write files; fails the probe if refused."""
     answer = sandbox.files.write(writes)
     if isinstance(answer, FileRefused):
         raise ProbeFailed(f"a write of {answer.path} was refused: {answer.error} {answer.message}")
@@ -36,7 +36,7 @@ def write_files(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
 
 
 def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | None = None) -> FileContent:
-    """Read, and insist that it was done."""
+    """Read a file; fails the probe if refused."""
     answer = sandbox.files.read(path, offset=offset, length=length)
     if isinstance(answer, FileRefused):
         raise ProbeFailed(f"a read of {path} was refused: {answer.error} {answer.message}")
@@ -44,7 +44,7 @@ def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | Non
 
 
 def expect_refused(answer: Answer, *errors: FileError) -> None:
-    """Insist on a refusal with one of these words, and a sentence for people."""
+    """Check that the answer is a refusal with one of these errors and a message."""
     if not isinstance(answer, FileRefused):
         raise ProbeFailed(f"it was done, where {' or '.join(errors)} must be seen")
     if answer.error not in errors or not answer.message:
@@ -59,7 +59,7 @@ def _round_trip(context: ProbeContext, content: bytes) -> None:
     found = read_file(context.sandbox, "trip/file")
     expect_equal("content", found.data, content)
     expect_equal("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
-    # Through the other door as well: files and execs must see the same.
+    # File operations and execs must see the same content.
     expect_equal(
         "digest inside",
         expect_exit(context.run("sha256sum", "trip/file")).stdout[:64],

@@ -1,7 +1,7 @@
-"""Escape attempts as data: a Python body that tries, and the kernel errors that count as prevented.
+"""Escape attempts as data: a Python body that makes them, and the kernel errors that count as prevented.
 
-A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that begins with `+`
-is a control: it must be DONE, or else the probe did not get as far as it says.
+A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that starts with `+`
+is a control: it must print DONE, or the probe didn't work as intended.
 """
 
 from __future__ import annotations
