@@ -121,9 +121,9 @@ class Engine:
     def restarted_since(self, container: str) -> bool:
         """Return whether the engine was restarted after this container, which has ended, was started.
 
-        The engine keeps its last 256 events and none from before its own start. If it has fewer and the container's start
-        isn't among them, it was restarted. (With live restore, the container's end must be missing as well.) If it has
-        256 events, nothing is certain, and the result is False.
+        The engine keeps its last 256 events and none from before its own start. If it has fewer and the container's
+        start isn't among them, it was restarted. (With live restore, the container's end must be missing as well.) If
+        it has 256 events, nothing is certain, and the result is False.
         """
         with self.doing("tell its events"):
             about = self.api.info()

@@ -161,7 +161,7 @@ def check_plain(host: str) -> None:
 
 
 def _is_loopback(name: str) -> bool:
-    if name in ("localhost", ""):  # without a name the client takes 127.0.0.1
+    if name in ("localhost", ""):  # the client's default is 127.0.0.1
         return True
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback

@@ -32,7 +32,7 @@ def _namespace(pid: int, name: str) -> str:
 
 
 def read_caps(group: Cgroup, process: Identity | None) -> dict[Controller, int | float]:
-    """Return the kernel's caps of the whole sandbox: bytes, CPUs, processes. Empty if its runner isn't in the cgroup."""
+    """Return the kernel's caps of the whole sandbox: bytes, CPUs, processes. Empty if its runner isn't in them."""
     if process is None or not group.directories or not group.holds(process.pid):
         return {}
     found: dict[Controller, int | float] = {}

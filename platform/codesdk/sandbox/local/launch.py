@@ -157,7 +157,7 @@ def _bwrap_config(spec: SandboxSpec, confinement: Confinement, place: StateDirec
 
 
 def disk_cap(profile: Profile, confinement: Confinement) -> disk_quota.QuotaBackend:
-    """Return the workspace's quota backend, see `disk_quota.choose_backend`. Counted instead of tmpfs without bubblewrap."""
+    """Return the workspace's quota backend, see `disk_quota.choose_backend`; counted for tmpfs without bubblewrap."""
     cap = disk_quota.choose_backend(profile, disk_quota.QuotaSupport())
     return (
         disk_quota.QuotaBackend.COUNTED

@@ -73,7 +73,7 @@ class StateDirectories:
     """The state directories of one installation."""
 
     def __init__(self, root: Path, *, apart: bool) -> None:
-        """`apart`: tools run unconfined as other users, who can't enter the data directory; workspaces are elsewhere."""
+        """`apart`: tools run unconfined as other users, who can't enter the data directory; workspaces aren't in it."""
         self._root = root
         digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]
         self._workspace_root = WORKSPACE_ROOT / f"codesdk-{os.getuid()}-{digest}" if apart else None

@@ -27,7 +27,7 @@ def main(text: str) -> None:
     kernel.use_one_arena()
     settings = wire.load_json(text.encode())
     runner = Runner(settings, prepare(settings), read_fd, write_fd)
-    kernel.trim_memory()  # compiling the modules took three times what they take
+    kernel.trim_memory()  # compiling the modules needs three times their own memory
     try:
         runner.run()
     except SystemExit as end:

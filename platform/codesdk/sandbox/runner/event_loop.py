@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     OnEvent = Callable[[int, int], object]
-else:  # what stands around these types is loaded by no other part of the runner
+else:  # saves memory: `collections` and `queue` load much more
     from _collections import deque
     from _queue import SimpleQueue
 

@@ -122,7 +122,7 @@ def inotify_add(fd: int, directory: int, mask: int) -> int:
     Raises:
         OSError: ENOSPC at the limit of the effective uid.
     """
-    path = ctypes.c_char_p(b"/proc/self/fd/%d" % directory)  # the directory that is open, whatever its path is by now
+    path = ctypes.c_char_p(b"/proc/self/fd/%d" % directory)  # the open directory, even if it was renamed
     return _checked("inotify_add_watch", _libc.inotify_add_watch(fd, path, ctypes.c_uint32(mask)))
 
 

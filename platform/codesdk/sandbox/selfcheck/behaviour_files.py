@@ -285,7 +285,7 @@ def _hostile_archives(context: ProbeContext) -> None:
 def _collect_changes(
     context: ProbeContext, watch: Watch, met: Callable[[set[tuple[str, str]]], object]
 ) -> set[tuple[str, str]]:
-    """Kind and path of what is told, until `met` says so."""
+    """Collect kind and path of reported changes until `met` returns a true value."""
     told: set[tuple[str, str]] = set()
     after, deadline = 0, time.monotonic() + DEADLINE_S
     while not met(told):
@@ -299,7 +299,7 @@ def _collect_changes(
 
 
 def _watch_run(context: ProbeContext, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
-    """Run a line in the empty directory `seen`, which is watched."""
+    """Run a line in the empty directory `seen` while it is watched."""
     expect_exit(context.sh("rm -rf seen && mkdir seen"))
     watch = context.sandbox.files.watch("seen")
     if isinstance(watch, FileRefused):

@@ -93,7 +93,7 @@ class ProbeContext:
         return self.run("python3", "-I", "-c", program, *words, sandbox=sandbox, **more)
 
     def stat_file(self, path: str, sandbox: Sandbox | None = None) -> tuple[int, int, int]:
-        """Return permission bits, owner and size of a file as a tool sees them. `stat` itself fails under gVisor of 2022."""
+        """Return permission bits, owner and size of a file as a tool sees them. `stat` fails under gVisor of 2022."""
         ran = self.python(
             "import os, sys; s = os.stat(sys.argv[1]); print(s.st_mode, s.st_uid, s.st_size)", sandbox, path
         )

@@ -19,7 +19,7 @@ def _listing(sandbox: Sandbox, path: str, depth: int = 1) -> Listing:
 
 
 def _destructive(line: str, word: bytes) -> Check:
-    """A shell line in a sandbox of its own that must say a word (so it is known to have run); then all still works."""
+    """Run a shell line in its own sandbox; it must print `word`, and the sandbox must still work afterwards."""
 
     def check(context: ProbeContext) -> None:
         with context.own() as sandbox:

@@ -50,7 +50,7 @@ def _holds(folder: str, wanted: str) -> bool:
     try:
         names = os.listdir(folder)
     except OSError:
-        return False  # it ended, or is not a tool's
+        return False  # it ended, or it isn't a tool's process
     for name in names:
         try:
             if os.readlink(folder + "/" + name) == wanted:

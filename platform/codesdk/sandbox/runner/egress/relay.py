@@ -83,7 +83,7 @@ class Relay:
         try:
             sock, peer = self._listener.accept()
         except OSError:
-            return  # it is gone already, or no descriptor is free
+            return  # the peer disconnected, or no descriptor is free
         sock.setblocking(False)
         if self._checks >= _MAX_CHECKS:
             self._refuse(sock, b"too_many")
@@ -128,7 +128,7 @@ class Relay:
         try:
             sock.send(_REFUSAL % why)
         except OSError:
-            pass  # it does not listen
+            pass  # the peer disconnected
         sock.close()
 
     def _watch(self, connection: _Connection) -> None:

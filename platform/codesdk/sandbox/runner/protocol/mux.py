@@ -74,8 +74,8 @@ class _Stream:
     def __init__(self) -> None:
         self.waiting = bytearray()
         self.credit = WINDOW
-        self.granted = WINDOW  # what the other side may still send
-        self.ungranted = 0  # consumed here and not granted again yet
+        self.granted = WINDOW  # bytes that the other side may still send
+        self.ungranted = 0  # bytes consumed here and not yet granted again
         self.ours_ended = False
         self.fin_sent = False
         self.theirs_ended = False
@@ -223,7 +223,7 @@ class Multiplexer:
         if found is None:
             if not self._newest - _HISTORY < stream <= self._newest:
                 raise MuxError("a frame of a stream that never was")
-            return  # it crossed our RESET, or our FIN
+            return  # sent before the other side got our RESET or FIN
         if kind == DATA:
             yield from self._on_data(stream, found, payload)
         elif kind == CREDIT:

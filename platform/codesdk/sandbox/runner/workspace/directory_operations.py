@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_DELETED = 500_000
 """Maximum entries deleted by one request."""
 _MAX_OPEN = 128
-"""Levels held open at once; deeper subtrees are moved up first."""
+"""Directory levels open at once; deeper subtrees are moved up first."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

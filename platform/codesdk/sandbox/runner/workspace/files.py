@@ -39,7 +39,7 @@ def temporary_name() -> str:
 
 
 def printable(name: str) -> str:
-    r"""A name as text: bytes that are no UTF-8 appear as `\xNN`."""
+    r"""Return a name as text, with bytes that aren't UTF-8 as `\xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
