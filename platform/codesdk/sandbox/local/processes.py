@@ -168,7 +168,7 @@ def kill_user(uid: int, real_uid: int, timeout_s: float) -> bool:
         if child == 0:
             code = 1
             try:
-                # kill(-1) reaches the effective uid's processes; with another real uid they can't kill this one first.
+                # kill(-1) reaches the processes of the effective uid.
                 os.setresuid(real_uid, uid, uid)
                 os.kill(-1, signal.SIGKILL)
                 code = 0

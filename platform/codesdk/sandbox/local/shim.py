@@ -213,7 +213,7 @@ class Shim:
                 data = os.read(stdout, _READ_BYTES)
                 if not data:
                     break
-                # Discard without a worker: the runner keeps its state and resends after the next HELLO.
+                # Discard output without a worker: the runner keeps what matters and starts over with the next HELLO.
                 self._to_peer += data if self._peer is not None else b""
             if self._to_peer:
                 self._send_to_worker()

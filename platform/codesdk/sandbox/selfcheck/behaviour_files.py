@@ -195,7 +195,7 @@ def _atomic(context: ProbeContext) -> None:
 
 
 def _whole_or_old(context: ProbeContext) -> None:
-    """A reader inside never sees half of a file that is being replaced."""
+    """Check that a reader inside never sees half of a file that is being replaced."""
     old, new = b"o" * (1 << 20), b"n" * (1 << 20)
     write_files(context.sandbox, FileWrite(path="swap", content=old))
     watch = """

@@ -262,7 +262,7 @@ for path in ("/etc/passwd", "/etc/hosts", "/usr/bin/env"):
 
 
 def _own_files(context: ProbeContext) -> None:
-    """A tool can't read root's files."""
+    """Check that a tool can read its own hard links but not root's files."""
     write_files(context.sandbox, FileWrite(path="mine", content=b"x"))
     expect_exit(context.sh("ln -f mine second && cat second"))
     answer = context.sandbox.files.read("second")

@@ -172,7 +172,7 @@ class Exec:
         """Handle an OOM-killed subreaper: kill its tree, whose processes are now the runner's children."""
         self._is_lost = True
         if self._usage is not None:
-            return  # its tree had ended before
+            return  # its tree had already ended
         self._usage = {}
         self._failed = self._failed or "the exec's supervisor was killed"
         self._kill(0, _KILL, lambda: None)

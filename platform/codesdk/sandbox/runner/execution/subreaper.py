@@ -138,14 +138,14 @@ def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
     while True:
         data, ancillary, _, _ = requests.recvmsg(1, _SPACE, _socket.MSG_CMSG_CLOEXEC)
         if not data:
-            return  # the runner is gone, and the container goes with it
+            return  # the runner has ended, and with it the container
         (control,) = _received_fds(ancillary)
         try:
             if os.fork() == 0:
                 requests.close()
                 _in_child(lambda control=control: Subreaper(control, config, runner).serve())  # type: ignore[misc]
         except OSError as error:
-            # No process available: closing the socket tells the runner, and the fork server goes on.
+            # No process available: closing the socket tells the runner, and the fork server continues.
             os.write(2, f"codesdk runner, fork server: {error!r}\n".encode())
         os.close(control)
 
@@ -228,7 +228,7 @@ class Subreaper:
         what = ""
         doing = "keep the exec's limits"
         try:
-            _set_rlimits(request.get("limits", {}))  # permanent: the runner does not use this subreaper again
+            _set_rlimits(request.get("limits", {}))  # permanent: the runner won't reuse this subreaper
             doing = "become the tool user"
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._has_own_uid:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     def sha256(data: bytes | bytearray = b"") -> Any:
-        """A hash object with `update`."""
+        """Return a hash object with `update`."""
 else:
     try:
         from _sha2 import sha256  # Python 3.12 and later

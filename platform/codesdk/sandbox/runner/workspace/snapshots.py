@@ -199,7 +199,7 @@ class SnapshotService:
         if "entries" not in outcome:
             self._catch_errors(
                 lambda: {"cleared": directory_operations.clear(self._workspace().fd)}
-            )  # nothing, rather than a part
+            )  # leave an empty workspace instead of a partial one
         self._catch_errors(feed.drain)
         return feed.finish
 
