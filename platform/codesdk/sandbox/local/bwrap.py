@@ -37,7 +37,7 @@ ETC_ENTRIES = {
     "services": "names of ports",
     "terminfo": "what terminals can do",
 }
-"""The part of /etc that tools see. The rest may contain secrets."""
+"""The part of /etc that tools see. The rest may contain secrets that file modes don't protect if root starts bwrap."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BwrapConfig:
     workspace_bytes: int = 0
     """Size of a workspace in memory, which caps it; 0 to use the directory `source`."""
     cgroup: Mapping[str, str] = field(default_factory=dict)
-    """Name below `CGROUP_MOUNT` -> directory of this machine, mounted read-only: the kernel's files of its own caps."""
+    """Name below `CGROUP_MOUNT` -> directory of this machine: the sandbox's cgroup files, mounted read-only."""
 
 
 def command(config: BwrapConfig, argv: list[str], *, info: bool = True) -> list[str]:
@@ -85,7 +85,7 @@ def command(config: BwrapConfig, argv: list[str], *, info: bool = True) -> list[
 
 def _user(config: BwrapConfig) -> list[str]:
     if not config.apart:
-        # An unprivileged user needs a user namespace to create the others.
+        # An unprivileged user needs a user namespace to create the others. The seccomp filter denies nested ones.
         return ["--unshare-user", "--cap-drop", "ALL"]
     granted = [part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}")]
     return ["--cap-drop", "ALL", *granted]

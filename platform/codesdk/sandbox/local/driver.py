@@ -41,7 +41,7 @@ from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
 
 START_S = 60.0
-"""How long the shim may take to start: twice Python and once bubblewrap, 0.2 s on an idle machine."""
+"""How long the shim may take to start Python twice and bubblewrap once; 0.2 s on an idle machine."""
 SHIM_EXIT_S = 2.0
 """How long a shim may take to notice that its runner ended."""
 KILL_S = 20.0

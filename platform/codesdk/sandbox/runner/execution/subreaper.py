@@ -223,7 +223,7 @@ class Subreaper:
     def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
         """Start the leader with the tool's rights; returns its pid and "", or 0 and the reason for the failure."""
         uid = self._config.uid
-        # With the tool's real uid any tool could kill us, so only take it while none is running. See `Execs`.
+        # With the tool's real uid this process could be killed by tools, so take it only while none runs. See `Execs`.
         is_open = bool(request.get("alone")) and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
