@@ -1,4 +1,4 @@
-"""Compares the spec with what engine and kernel report. Pure; any difference rejects the sandbox."""
+"""Compares the spec with what engine and kernel report. No I/O; any difference rejects the sandbox."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from codesdk.sandbox.port import Attestation, SandboxSpec
 
 _UNLIMITED = {None, "max"}
 PERIOD_US = 100_000
-"""CFS period that an engine uses for NanoCpus."""
+"""CFS period that the engine uses for NanoCpus, in microseconds."""
 
 
 def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
-    """One sentence per difference; empty if the sandbox matches."""
+    """Return one sentence per difference; empty if the sandbox matches its spec."""
     return (
         *_engine_differences(spec, inspected),
         *_kernel_differences(spec, observed),
@@ -25,7 +25,7 @@ def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str
 
 
 def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
-    """The attestation to record."""
+    """Build the attestation to record."""
     host = inspected["HostConfig"]
     return Attestation(
         **kernel_facts.kernel_facts(observed),
@@ -39,7 +39,7 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
 
 
 def disk_cap(inspected: dict[str, Any]) -> disk_quota.QuotaBackend:
-    """Quota backend, from the driver's label."""
+    """Return the quota backend, from the driver's label."""
     return disk_quota.QuotaBackend(
         (inspected["Config"].get("Labels") or {}).get(disk_quota.LABEL, disk_quota.QuotaBackend.NONE.value)
     )
@@ -104,14 +104,14 @@ def _kernel_differences(spec: SandboxSpec, observed: dict[str, Any]) -> list[str
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
     expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
     expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
-    # An engine may map ids to others of the machine; a tool uid that is mapped to none would be the uid of all such.
+    # With a user namespace, an unmapped tool uid would be the overflow uid that all unmapped uids share.
     for word in ("uid_map", "gid_map"):
         expect(f"the tool in the {word}", True, kernel_facts.is_mapped(spec.tool_uid, observed[word]))
     is_linux = find_runtime(spec.profile.runtime).is_linux
     for word in ("CapInh", "CapPrm", "CapEff", *(("CapAmb",) if is_linux else ())):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("capabilities in the bounding set beyond those granted", 0, kernel_facts.ungranted_capabilities(status))
-    if is_linux:  # gVisor's /proc shows neither of these, and no CapAmb
+    if is_linux:  # gVisor's /proc has none of these
         expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
         expect("Seccomp of a tool", "2", status.get("Seccomp"))
     expect("network interfaces", ["lo"], observed["interfaces"])
@@ -120,7 +120,7 @@ def _kernel_differences(spec: SandboxSpec, observed: dict[str, Any]) -> list[str
             found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
     mounts = {mount[0]: mount for mount in observed["mounts"]}
     expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
-    if is_linux:  # unmasked, a kernel setting is one mistake of rights away
+    if is_linux:  # defence in depth: kernel settings must not depend on file permissions alone
         expect("the mount of /proc/sys", "ro", mounts.get("/proc/sys", ["", "none"])[1].split(",")[0])
     expect("a mount at the workspace", True, spec.profile.workspace in mounts)
     for place in TMPFS:
@@ -130,7 +130,7 @@ def _kernel_differences(spec: SandboxSpec, observed: dict[str, Any]) -> list[str
 
 
 def _disk_differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> list[str]:
-    """Whether the workspace is the capped file system that was asked for. gVisor shows its own at that place."""
+    """Check that the workspace is the requested capped file system. Skipped for gVisor, which shows its own there."""
     cap = disk_cap(inspected)
     if cap in {disk_quota.QuotaBackend.NONE, disk_quota.QuotaBackend.COUNTED} or spec.profile.runtime != "runc":
         return []
@@ -144,7 +144,7 @@ def _disk_differences(spec: SandboxSpec, inspected: dict[str, Any], observed: di
 
 
 def _shared_workspace_differences(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
-    """Whether the kernel keeps it from writing what is another's."""
+    """Check that another sandbox's workspace is mounted read-only."""
     if spec.borrows is None:
         return []
     found = [mount for mount in observed["mounts"] if mount[0] == spec.borrows.place]
@@ -153,14 +153,14 @@ def _shared_workspace_differences(spec: SandboxSpec, observed: dict[str, Any]) -
 
 
 def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:
-    """Compare the cgroup's limits; gVisor shows none, so the engine's report has to do."""
+    """Compare the cgroup's limits. gVisor shows none, so there only the engine's report is checked."""
     for word, asked in (("memory_bytes", spec.profile.memory_bytes), ("pids", spec.profile.pids)):
         seen = limits.get(word)
         if seen is not None:
             # The kernel rounds memory down to whole pages.
             page = 4096 if word == "memory_bytes" else 1
             expect(f"cgroup limit of {word}", asked // page * page, "max" if seen in _UNLIMITED else int(seen))
-    if limits.get("cpu") is not None:  # v2: quota and period; v1: the quota, over the period that engines set
+    if limits.get("cpu") is not None:  # v2: quota and period; v1: only the quota, for the engine's period
         quota, _, period = limits["cpu"].partition(" ")
         seen_cpus = quota if quota in ("max", "-1") else int(quota) / int(period or PERIOD_US)
         expect("cgroup limit of cpus", int(spec.profile.cpus * PERIOD_US) / PERIOD_US, seen_cpus)

@@ -1,4 +1,4 @@
-"""Why a container stopped or doesn't answer, by the engine's record."""
+"""Determines from the engine's record why a container stopped or doesn't answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port.faults import EngineRestarted, EngineUnavailable, ImageUnusable, SandboxGone
 
 _KILL_EXIT_CODES = (137, 143)
-"""128 and SIGKILL or SIGTERM: as an engine that stops ends its containers."""
+"""128 + SIGKILL or SIGTERM: how an engine that shuts down ends its containers."""
 
 
 def ended_fault(engine: Engine, owner: str, found: dict[str, Any] | None) -> SandboxGone:
-    """The fault for a stopped container; `found`: its inspect data, None if it doesn't exist.
+    """Return the fault for a stopped container. `found`: its inspect data, None if it doesn't exist.
 
     Raises:
         EngineUnavailable: the engine doesn't answer.
@@ -27,7 +27,7 @@ def ended_fault(engine: Engine, owner: str, found: dict[str, Any] | None) -> San
 
 
 def failed_start_fault(engine: Engine, image: str, found: dict[str, Any] | None, said: str) -> Fault:
-    """The fault for a silent runner after a start: the image's, unless the engine ended the container.
+    """Return the fault for a runner that doesn't answer after its start: the image's, unless the engine ended it.
 
     Raises:
         EngineUnavailable: the engine doesn't answer, which is the reason.

@@ -1,7 +1,7 @@
-"""`Sandboxes` on a Docker engine; options come from `isolation.spec`.
+"""`Sandboxes` on a Docker engine. The container options come from `isolation.spec`.
 
-Names are deterministic and every step is idempotent: an interrupted operation is continued by the owner's next open or
-cleaned up by a sweep.
+Names are deterministic and every step is idempotent: the owner's next open continues an interrupted operation, or a
+sweep cleans it up.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from codesdk.sandbox.profiles.profile import Profile
 
 _ALIVE = ("running", "paused")
 _REMOVAL_S = 30.0
-"""How long to wait for a removal already in progress."""
+"""How long to wait for a removal that is already in progress."""
 
 
 class DockerSandboxes:
-    """Sandboxes of one installation on one engine."""
+    """The sandboxes of one installation on one engine."""
 
     execution_environment = ExecutionEnvironment()
 
     def __init__(
         self, instance: str, engine: Engine, *, workspaces: Path | None = None, egress: EgressService | None = None
     ) -> None:
-        """`workspaces`: directory for image files of capped workspaces; None for no such files."""
+        """`workspaces`: directory for image files of capped workspaces; None to use no image files."""
         self._instance = instance
         self._engine = engine
         self._egress = egress
@@ -64,7 +64,7 @@ class DockerSandboxes:
     # -- open and reattach ------------------------------------------------------------------------------------------
 
     def open(self, spec: SandboxSpec) -> RunnerSandbox:
-        """Create and start, or continue an interrupted open; see the port."""
+        """Create and start a sandbox, or continue an interrupted open; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
         return self._open_sandboxes.open(spec, self._open)
@@ -87,7 +87,7 @@ class DockerSandboxes:
 
     def _start_and_attest(self, spec: SandboxSpec, name: str) -> RunnerSandbox:
         sandbox = self._sandbox(spec)
-        stream = self._engine.attach(name)  # before the start, so that no output of the runner is lost
+        stream = self._engine.attach(name)  # attach before the start, so that no output of the runner is lost
         try:
             self._start(name, spec)
             sandbox.use(stream)
@@ -107,7 +107,7 @@ class DockerSandboxes:
         return specs.same_sandbox(spec, labels.get(specs.LABEL_SPEC, ""))
 
     def _has_its_disk(self, found: dict[str, Any], name: str) -> bool:
-        """False if the volume of a container that never started names another loop device, as after a reboot."""
+        """Return False if a never-started container's volume names another loop device, as after a reboot."""
         if found["State"]["Status"] != "created" or attest.disk_cap(found) is not QuotaBackend.LOOP:
             return True
         with self._engine.doing("inspect a volume"):
@@ -115,7 +115,7 @@ class DockerSandboxes:
         return self._disks is not None and options.get("device") == self._disks.device(name)
 
     def _create(self, spec: SandboxSpec, kept: QuotaBackend | None = None) -> None:
-        """`kept`: backend of the existing workspace, if any."""
+        """Create volume and container. `kept`: backend of the existing workspace, if any."""
         name = specs.container_name(spec.instance, spec.owner)
         check_image(self._engine, spec.image)
         self._check_runtime(spec.profile.runtime)
@@ -127,7 +127,7 @@ class DockerSandboxes:
         with self._engine.doing("create a volume"):
             made = self._engine.api.create_volume(name, driver="local", driver_opts=options, labels=labels)
             if (made.get("Options") or {}) != options:
-                # An interrupted open left it; the engine answers with what there is. Its device may be another's now.
+                # Left by an interrupted open; the engine returns the old volume. Its device may be another's now.
                 self._engine.api.remove_volume(name, force=True)
                 self._engine.api.create_volume(name, driver="local", driver_opts=options, labels=labels)
         with self._engine.doing("create a container", image=spec.image):
@@ -147,7 +147,7 @@ class DockerSandboxes:
         return self._disks.make(name, size=profile.workspace_bytes, inodes=profile.workspace_inodes, uid=spec.tool_uid)
 
     def quota_support(self) -> QuotaSupport:
-        """Quota features of the machine; cached."""
+        """Return the machine's quota features; cached."""
         if self._quota_support is None:
             if self._disks is None:
                 self._quota_support = QuotaSupport()
@@ -161,7 +161,7 @@ class DockerSandboxes:
 
     def _check_runtime(self, runtime: str) -> None:
         if runtime == Profile().runtime:
-            return  # every engine has its own
+            return  # every engine has its default runtime
         with self._engine.doing("list its runtimes"):
             known = self._engine.api.info().get("Runtimes") or {}
         if runtime not in known:
@@ -191,7 +191,7 @@ class DockerSandboxes:
         sandbox.record_attestation(attestation)
 
     def reattach(self, owner: str, generation: int) -> RunnerSandbox | Gone:
-        """The running sandbox of that owner; see the port."""
+        """Return the owner's running sandbox; see the port."""
         name = specs.container_name(self._instance, owner)
         found = self._inspect(name)
         if found is None:
@@ -265,7 +265,7 @@ class DockerSandboxes:
         except EngineRefused as refused:
             match _status(refused):
                 case HTTPStatus.CONFLICT | HTTPStatus.INTERNAL_SERVER_ERROR:
-                    # It is so already, or it ended: Docker 20.10 says 500 where a later one says 409.
+                    # Already in that state, or ended. Docker 20.10 returns 500 where later versions return 409.
                     found = self._inspect(specs.container_name(self._instance, owner))
                     if found is None or found["State"]["Status"] not in _ALIVE:
                         raise ended_fault(self._engine, owner, found) from refused
@@ -297,7 +297,7 @@ class DockerSandboxes:
         return self._start_and_attest(spec, specs.container_name(spec.instance, spec.owner))
 
     def _existing_backend(self, owner: str) -> QuotaBackend:
-        """Backend of the existing workspace."""
+        """Return the quota backend of the existing workspace."""
         name = specs.container_name(self._instance, owner)
         files = self._disks.names() if self._disks is not None else set()
         with self._engine.doing("inspect a volume"):
@@ -305,7 +305,7 @@ class DockerSandboxes:
                 found = self._engine.api.inspect_volume(name)
             except NotFound:
                 if name in files:
-                    return QuotaBackend.LOOP  # the volume only names the device and is created again
+                    return QuotaBackend.LOOP  # the volume only refers to the device and is created again
                 raise SandboxGone(owner, "its workspace is gone") from None
         cap = QuotaBackend((found.get("Labels") or {}).get(disk_quota.LABEL, QuotaBackend.NONE.value))
         if cap is QuotaBackend.LOOP and name not in files:
@@ -332,7 +332,7 @@ class DockerSandboxes:
         self._remove_container(owner)
         self._retry_until_removed(name, lambda: _remove_shared_volume(self._engine, self._instance, owner))
         if self._disks is not None:
-            self._disks.release(name)  # last: while a volume names the device, no one else may get it
+            self._disks.release(name)  # last: a device that a volume refers to must not be reused
 
     def _retry_until_removed(self, name: str, remove: Callable[[], object]) -> None:
         deadline = time.monotonic() + _REMOVAL_S
@@ -344,8 +344,8 @@ class DockerSandboxes:
                 status = _status(refused)
                 if status == HTTPStatus.NOT_FOUND:
                     return
-                # Conflict: already being removed, or its container isn't gone yet. A paused gVisor container is killed, and
-                # the engine notices late.
+                # Conflict: the removal is already in progress, or the volume's container still exists. "is zombie": the
+                # engine hasn't noticed yet that a paused gVisor container was killed.
                 is_already_removing = status == HTTPStatus.CONFLICT or "is zombie" in refused.message
                 if not is_already_removing or time.monotonic() > deadline:
                     raise
@@ -369,7 +369,7 @@ class DockerSandboxes:
         return Swept(containers=tuple(sorted(gone_containers & gone)), volumes=tuple(sorted(gone_volumes & gone)))
 
     def close(self) -> None:
-        """Disconnect from the engine; sandboxes keep running."""
+        """Disconnect from the engine. Sandboxes keep running."""
         self._open_sandboxes.close()
         self._engine.close()
 
@@ -384,14 +384,14 @@ def _owner(item: dict[str, Any]) -> str:
 
 
 def _volume_exists(engine: Engine, instance: str, sharer: str) -> bool:
-    """Whether the shared workspace exists: the engine creates a missing volume, but without our labels."""
+    """Return whether the shared workspace exists. The engine creates a missing volume, but without our labels."""
     with engine.doing("inspect a volume"):
         labels = engine.api.inspect_volume(specs.container_name(instance, sharer)).get("Labels") or {}
     return bool(labels.get(specs.LABEL_OWNER) == sharer)
 
 
 def _remove_shared_volume(engine: Engine, instance: str, sharer: str) -> None:
-    """Remove a workspace's volume. If in use, first remove the containers that share it; raises the conflict for a retry."""
+    """Remove a workspace's volume. If containers that share it still exist, remove those and raise the conflict."""
     try:
         engine.api.remove_volume(specs.container_name(instance, sharer), force=True)
     except APIError as refused:

@@ -27,31 +27,31 @@ from codesdk.settings import Settings
 from codesdk.settings.docker_variables import engine_address
 
 CALL_S = 60
-"""Request timeout in seconds; creating 50 containers at once on two cores stays far below."""
+"""Request timeout in seconds. Creating 50 containers at once on two cores stays far below."""
 _EVENTS_KEPT = 256
 """Events that dockerd keeps (moby, daemon/events: eventsLimit)."""
 _EVENT_WINDOW_S = 0.05
 _OLDEST_API = "1.41"
-"""API version of Docker 20.10; the version request works with any."""
+"""API version of Docker 20.10. The version request works with any."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CONTAINER = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
-"""The engine mounts a file of its own at that place of every container."""
+"""The engine mounts its own file at /etc/hostname of every container."""
 _SHUTDOWN_MESSAGES = ("database not open", "transport is closing")
-"""What one says that stops and still takes requests: its store of volumes is closed, or its containerd has ended."""
+"""Errors of an engine that is shutting down: its volume store is closed, or its containerd has ended."""
 _FRAME = struct.Struct(">BxxxL")
 _STDOUT = 1
 _STDERR_KEPT = 4096
 
 
 class Engine:
-    """A Docker engine at an address (`unix:///…`, `tcp://…`); None: from the environment.
+    """A Docker engine at an address (`unix:///…`, `tcp://…`); None takes it from the environment.
 
-    `tls`: the files for one over the network; None for what the settings say.
+    `tls`: the certificate files for an engine on the network; None takes them from the settings.
 
     Raises:
-        EnginePlain: it is on another machine, and there are no such files.
-        EngineUntrusted, EngineCertificate: one side does not take the other's certificate.
-        EngineUnavailable: it does not answer.
+        EnginePlain: the engine is on another machine, and no certificate files are set.
+        EngineUntrusted, EngineCertificate: one side rejects the other's certificate.
+        EngineUnavailable: the engine doesn't answer.
     """
 
     def __init__(self, host: str | None = None, *, tls: EngineTls | None = None) -> None:
@@ -75,7 +75,7 @@ class Engine:
         """Translate the client's errors into faults.
 
         Raises:
-            EngineUnavailable: no answer. ImageMissing: 404 for an image. EngineRefused: any other no.
+            EngineUnavailable: no answer. ImageMissing: 404 for an image. EngineRefused: any other error response.
         """
         try:
             yield
@@ -92,7 +92,7 @@ class Engine:
             raise tls_fault(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
 
     def is_engine_container(self) -> bool:
-        """Whether this process runs in one of the engine's containers."""
+        """Return whether this process runs in one of the engine's containers."""
         known = _OWN_CONTAINER.search(_MOUNTS.read_text(encoding="utf-8", errors="replace"))
         if known is None:
             return False
@@ -104,9 +104,9 @@ class Engine:
         return True
 
     def identity(self) -> str:
-        """Its own id, and where it keeps its data: before version 23 all engines of a machine have the same id.
+        """Return the engine's id and data directory. Before version 23 all engines of a machine have the same id.
 
-        Two engines have two, unless the machine of one is a copy of the other's.
+        Two engines have different identities, unless one's machine is a copy of the other's.
         """
         with self.doing("say who it is"):
             about = self.api.info()
@@ -119,17 +119,17 @@ class Engine:
             return AttachedStream(response)
 
     def restarted_since(self, container: str) -> bool:
-        """Whether the engine was started after that container, which has ended.
+        """Return whether the engine was restarted after this container, which has ended, was started.
 
-        It remembers its last 256 events and none from before its own start. Where it remembers fewer, and not that it
-        started the container, it did not. (One that lets containers live on must not remember its end either.) Where it
-        remembers as many, nothing is known: False.
+        The engine keeps its last 256 events and none from before its own start. If it has fewer and the container's
+        start isn't among them, it was restarted. (With live restore, the container's end must be missing as well.) If
+        it has 256 events, nothing is certain, and the result is False.
         """
         with self.doing("tell its events"):
             about = self.api.info()
-            now = datetime.fromisoformat(str(about["SystemTime"])).timestamp()  # its clock, which may not be ours
+            now = datetime.fromisoformat(str(about["SystemTime"])).timestamp()  # the engine's clock, not ours
             until = (
-                f"{now + _EVENT_WINDOW_S:.9f}"  # the client's types know whole seconds only, the engine fractions too
+                f"{now + _EVENT_WINDOW_S:.9f}"  # the engine accepts fractions; the client's types only whole seconds
             )
             events = list(self.api.events(since=0, until=until, decode=True))  # type: ignore[call-overload]
         known = {event.get("Action") for event in events if event.get("Actor", {}).get("ID") == container}
@@ -143,7 +143,7 @@ class Engine:
 
 
 def _check_socket(base_url: str, host: str | None) -> None:
-    """Try a Unix socket first: the SDK leaks its own where nobody listens."""
+    """Connect to a Unix socket first: the SDK leaks its own socket if that fails."""
     address = host or kwargs_from_env().get("base_url") or "unix:///var/run/docker.sock"
     if base_url.startswith("http+docker") and address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
@@ -152,7 +152,7 @@ def _check_socket(base_url: str, host: str | None) -> None:
 
 
 def _client(host: str | None, version: str, tls: EngineTls | None) -> docker.DockerClient:
-    """A client, not yet connected."""
+    """Create a client; doesn't connect yet."""
     if tls is not None:
         files = TLSConfig(client_cert=(str(tls.cert), str(tls.key)), ca_cert=str(tls.ca), verify=True)
         made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S, tls=files)
@@ -160,7 +160,7 @@ def _client(host: str | None, version: str, tls: EngineTls | None) -> docker.Doc
         made = docker.from_env(version=version, timeout=CALL_S)
     else:
         made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S)
-    # Else REQUESTS_CA_BUNDLE would count before the authority that was named, and a proxy of the environment in between.
+    # Otherwise REQUESTS_CA_BUNDLE would override the configured CA, and the environment's proxies would be used.
     made.api.trust_env = False
     return made
 
@@ -190,11 +190,11 @@ class AttachedStream:
         self._wake_out, self._wake_in = socket.socketpair()
 
     def send(self, data: bytes) -> None:
-        """Send everything."""
+        """Send all bytes."""
         self._socket.sendall(data)
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Receive some bytes of stdout."""
+        """Return some bytes of stdout; None on timeout, b"" at the end."""
         with self._lock:
             if self._closed:
                 return b""
@@ -251,7 +251,7 @@ class AttachedStream:
         return bytes(found)
 
     def said(self) -> str:
-        """The tail of the runner's stderr."""
+        """Return the tail of the runner's stderr."""
         return self._stderr.decode("utf-8", "replace").strip()
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ class AttachedStream:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             if self._reading:
-                # The reader lets go of the descriptors: closed under its poll, their numbers could be somebody else's.
+                # The reader closes the descriptors: closed during its poll, their numbers could be reused.
                 self._wake_in.send(b"\0")
             else:
                 self._close_all()

@@ -1,7 +1,7 @@
-"""An engine on another machine, over TLS: its certificates, what their failures mean, and an attached connection.
+"""TLS to an engine on another machine: certificates, faults, and a socket for attached connections.
 
-Both sides show a certificate, and ours is always compared with the authority that the operator names: whoever speaks to an
-engine is root on its machine, and whoever answers in its place gets what tools read and write.
+Both sides present a certificate, and the engine's is always verified against the operator's CA: a client of an engine
+is root on its machine, and a server that impersonates it would get everything that tools read and write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from codesdk.settings import Settings
 from codesdk.settings.docker_variables import certificates
 
 _SEND_S = 60.0
-"""Seconds in which the other side must take something."""
+"""Send timeout: the other side must accept some bytes within it."""
 _PIECE = 64 * 1024
 _POLL_MS = 100
 _PEER_REJECTIONS = (
@@ -41,7 +41,7 @@ _NOT_TLS_ERRORS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE
 
 
 class EnginePlain(EngineUnavailable):
-    """The engine is on another machine, and no TLS is set up."""
+    """The engine is on another machine, and TLS isn't configured."""
 
     code = "ENGINE_PLAIN"
     retryable = False
@@ -55,7 +55,7 @@ class EnginePlain(EngineUnavailable):
 
 
 class EngineCertificate(EngineUnavailable):
-    """A certificate or key of ours cannot be used."""
+    """One of our certificate or key files can't be used."""
 
     code = "ENGINE_CERTIFICATE"
     retryable = False
@@ -66,7 +66,7 @@ class EngineCertificate(EngineUnavailable):
 
 
 class EngineUntrusted(EngineUnavailable):
-    """What answers does not show that it is the engine."""
+    """The server at the engine's address doesn't prove that it is the engine."""
 
     code = "ENGINE_UNTRUSTED"
     retryable = False
@@ -80,19 +80,19 @@ class EngineUntrusted(EngineUnavailable):
 
 
 class EngineTls(FrozenModel):
-    """Files in PEM."""
+    """Certificate files in PEM."""
 
     ca: Path
-    """The authority that the engine's certificate must come from."""
+    """CA that must have signed the engine's certificate."""
     cert: Path
-    """Ours, which the engine asks for."""
+    """Our client certificate."""
     key: Path
 
     def check(self, endpoint: str) -> None:
-        """Let usable files pass.
+        """Check that the files are usable.
 
         Raises:
-            EngineCertificate: one is missing or no PEM, they do not belong together, or ours is out of its time.
+            EngineCertificate: one is missing or isn't PEM, they don't match, or our certificate isn't valid now.
         """
         try:
             for path in (self.ca, self.cert, self.key):
@@ -100,7 +100,7 @@ class EngineTls(FrozenModel):
             context = ssl.create_default_context(cafile=str(self.ca))
             context.load_cert_chain(self.cert, self.key, password=_no_password)
             ours = x509.load_pem_x509_certificate(self.cert.read_bytes())
-        except OSError as error:  # ssl's own errors are some
+        except OSError as error:  # includes ssl.SSLError
             where = f"{error.filename}: " if error.filename else ""
             what = error.reason if isinstance(error, ssl.SSLError) and error.reason else (error.strerror or str(error))
             raise EngineCertificate(endpoint, f"a file for TLS cannot be used: {where}{what}") from error
@@ -116,13 +116,13 @@ def _no_password() -> str:
 
 
 def find_tls(settings: Settings, host: str) -> EngineTls | None:
-    """The files for that address, checked: the settings', else Docker's own variables'. None where there is no network.
+    """Return the checked files for this address, from the settings or Docker's own variables; None if it isn't TCP.
 
-    `DOCKER_TLS_VERIFY` turns nothing off: where there are certificates, both are verified.
+    `DOCKER_TLS_VERIFY` can't disable verification: with certificates, both sides are verified.
 
     Raises:
-        EnginePlain: it is on another machine and there are none.
-        EngineCertificate: they cannot be used.
+        EnginePlain: the engine is on another machine and no files are set.
+        EngineCertificate: the files can't be used.
     """
     if not over_network(host):
         return None
@@ -141,17 +141,17 @@ def find_tls(settings: Settings, host: str) -> EngineTls | None:
 
 
 def _parts(host: str) -> SplitResult:
-    """The address, read as the Docker client reads it: one without a scheme is a TCP port."""
+    """Parse the address as the Docker client does: one without a scheme is TCP."""
     return urlsplit(host if not host or "://" in host else f"tcp://{host}")
 
 
 def over_network(host: str) -> bool:
-    """Whether the address is a TCP port, of whatever machine."""
+    """Return whether the address is a TCP port, on this machine or another."""
     return _parts(host).scheme in ("tcp", "http", "https")
 
 
 def check_plain(host: str) -> None:
-    """Let an address pass that may be spoken to without TLS: no port, or one of this machine's loopback.
+    """Check that the address may be used without TLS: not TCP, or a loopback port of this machine.
 
     Raises:
         EnginePlain: it may not.
@@ -161,15 +161,15 @@ def check_plain(host: str) -> None:
 
 
 def _is_loopback(name: str) -> bool:
-    if name in ("localhost", ""):  # without a name the client takes 127.0.0.1
+    if name in ("localhost", ""):  # the client's default is 127.0.0.1
         return True
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback
-    return False  # a name may lead anywhere
+    return False  # a name may resolve to any address
 
 
 def tls_fault(endpoint: str, error: BaseException) -> EngineUnavailable | None:
-    """What a failure of TLS means; None where it is none."""
+    """Return the fault for a TLS failure; None if the error isn't one."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return EngineUntrusted(endpoint, f"its certificate is not what it must be: {cause.verify_message}")
@@ -200,7 +200,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 class TlsSocket:
     """A connected TLS socket that one thread may read and another write.
 
-    OpenSSL does not take both at once on one connection: each step is taken under a lock and never blocks.
+    OpenSSL doesn't support both at once on one connection, so each step takes a lock and never blocks.
     """
 
     def __init__(self, wrapped: ssl.SSLSocket) -> None:
@@ -209,16 +209,16 @@ class TlsSocket:
         wrapped.setblocking(False)
 
     def fileno(self) -> int:
-        """For a poll."""
+        """Return the descriptor, for poll."""
         return self._wrapped.fileno()
 
     def pending(self) -> bool:
-        """Whether there is something to read that no poll would tell of."""
+        """Return whether decrypted bytes are buffered, which poll doesn't report."""
         with self._lock:
             return self._wrapped.pending() > 0
 
     def recv(self, most: int) -> bytes | None:
-        """Some bytes; b"" at the end; None where only a part of a record, or nothing for us, has come."""
+        """Return some bytes; b"" at the end; None if no complete record has arrived."""
         try:
             with self._lock:
                 return self._wrapped.recv(most)
@@ -226,11 +226,11 @@ class TlsSocket:
             return None
 
     def sendall(self, data: bytes) -> None:
-        """All of it.
+        """Send all bytes.
 
         Raises:
-            TimeoutError: the other side takes nothing.
-            OSError: it is gone.
+            TimeoutError: the other side accepts no bytes.
+            OSError: the connection is closed.
         """
         view = memoryview(data)
         deadline = time.monotonic() + _SEND_S
@@ -253,5 +253,5 @@ class TlsSocket:
             poll.poll(_POLL_MS)
 
     def shutdown(self, how: int) -> None:
-        """End the connection below TLS: `SSLSocket.shutdown` would take the layer from under whoever reads."""
+        """Shut down the connection below TLS: `SSLSocket.shutdown` would drop the TLS layer that the reader uses."""
         socket.socket.shutdown(self._wrapped, how)

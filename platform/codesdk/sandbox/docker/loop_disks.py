@@ -1,7 +1,7 @@
-"""Workspaces as files with an ext4 in them, each attached to a loop device of the machine.
+"""Workspaces as ext4 image files, each attached to a loop device.
 
-A file's name says whose it is, and the kernel says which device has which file, so what a killed worker left is found
-by looking, and a device is never freed by its number alone: numbers are given again.
+A file's name identifies its sandbox, and the kernel reports which device has which file. So the leftovers of a killed
+worker can be found, and a device is never freed by its number alone, which the kernel reuses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BACKING = struct.Struct("=QQ")
 _SUFFIX = ".ext4"
 _MAKE_S = 30.0
 _FREED_S = 5.0
-"""How long a device may be kept open by others (udev, blkid) after its release."""
+"""How long other programs (udev, blkid) may keep a device open after its release."""
 _TRIES = 64
 
 
@@ -47,16 +47,16 @@ class LoopDisks:
         self._lock = threading.Lock()
 
     def make(self, name: str, *, size: int, inodes: int, uid: int) -> str:
-        """The device that holds the workspace of that name, made where it is not there yet.
+        """Return the loop device of the workspace with this name; creates image and device if needed.
 
         Args:
             name: of container and volume.
-            size: bytes of the whole file system; about 3 % of it is its own.
-            inodes: most files and directories.
-            uid: owner of its root.
+            size: bytes of the whole file system, which itself uses about 3 %.
+            inodes: maximum number of files and directories.
+            uid: owner of its root directory.
 
         Raises:
-            DiskUnavailable: no space, no device, or mkfs failed; what was begun is left to `release`.
+            DiskUnavailable: no space, no device, or mkfs failed. `release` removes what was created.
         """
         path = self._path(name)
         try:
@@ -72,16 +72,16 @@ class LoopDisks:
             ) from error
 
     def device(self, name: str) -> str | None:
-        """The current loop device of that workspace."""
+        """Return the current loop device of the workspace; None if there is none."""
         return next(iter(_devices(self._path(name))), None)
 
     def release(self, name: str) -> None:
-        """Free device and file; after the volume is removed, so nothing can mount another's device by its number.
+        """Free device and file. Idempotent.
 
-        Doing it twice is no error.
+        Remove the volume first: it refers to the device by number, and that could soon be another workspace's.
 
         Raises:
-            DiskUnavailable: something still holds the device.
+            DiskUnavailable: the device is still in use.
         """
         path = self._path(name)
         deadline = time.monotonic() + _FREED_S
@@ -103,7 +103,7 @@ class LoopDisks:
             ) from error
 
     def names(self) -> set[str]:
-        """Names of all workspaces with a file or a device."""
+        """Return the names of all workspaces with a file or a device."""
         here = {path.name for path in self._directory.glob(f"*{_SUFFIX}*")} if self._directory.is_dir() else set()
         attached = {Path(file).name for file in _attached().values() if Path(file).parent == self._directory}
         return {name.partition(_SUFFIX)[0] for name in here | attached}
@@ -126,11 +126,11 @@ def _format(path: Path, size: int, inodes: int, uid: int) -> None:
     with unfinished.open("xb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.truncate(size)
-    # No journal: the workspace ends with its sandbox, and a journal would cost a kernel thread and writes for each.
-    # The tables are written when they are used (lazy, nodiscard): 12 ms and 0.6 MB for 1 GiB instead of 25 MB.
+    # No journal: the workspace ends with its sandbox, and each journal costs a kernel thread and writes.
+    # Tables are written on use (lazy, nodiscard): 12 ms and 0.6 MB for 1 GiB instead of 25 MB.
     extended = f"lazy_itable_init=1,nodiscard,root_owner={uid}:{uid}"
     _run(program, "-q", "-F", "-O", "^has_journal", "-E", extended, "-m", "0", "-N", str(inodes), str(unfinished))
-    # An agent expects an empty workspace: `git clone … .` refuses one that holds lost+found. Nothing repairs this disk.
+    # `git clone … .` refuses a directory that contains lost+found, and no fsck will ever need it here.
     _run(str(Path(program).with_name("debugfs")), "-w", "-R", "rmdir lost+found", str(unfinished))
     unfinished.rename(path)
 
@@ -150,7 +150,7 @@ def _attach(path: Path) -> str:
                 with device.open("r+b", buffering=0) as opened:
                     fcntl.ioctl(opened, _SET_FD, file.fileno())
             except OSError as error:
-                if error.errno not in (errno.EBUSY, errno.ENOENT):  # taken in between; or its node is not made yet
+                if error.errno not in (errno.EBUSY, errno.ENOENT):  # taken meanwhile; or its node doesn't exist yet
                     raise
                 time.sleep(0.01)
             else:
@@ -164,11 +164,11 @@ def _detach(device: str, path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        # While it is open here its number cannot go to another file: only now is what we read about it sure.
+        # The kernel can't reuse the number while the device is open, so check again before freeing it.
         if device in _devices(path):
             fcntl.ioctl(opened, _CLR_FD)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # freed in between
+        if error.errno != errno.ENXIO:  # freed meanwhile
             raise
     finally:
         os.close(opened)
@@ -179,10 +179,10 @@ def _devices(path: Path) -> list[str]:
 
 
 def _is_same(device: str, file: str, path: Path) -> bool:
-    """Whether a device holds the file of that path, which the kernel calls by another one.
+    """Return whether a device has this file, which the kernel reports by another path.
 
-    The mount through which a worker in a container opened it ends with the container; the kernel's path then begins
-    below that mount. The last part names one sandbox of one installation, and the file itself decides.
+    If a worker in a container opened it, that mount ends with the container, and the kernel's path then starts below
+    the mount. The file name must match, and device and inode of the file decide.
     """
     if Path(file).name != path.name:
         return False
@@ -196,7 +196,7 @@ def _is_same(device: str, file: str, path: Path) -> bool:
 
 
 def _attached() -> dict[str, str]:
-    """Backing file by loop device, for the whole machine."""
+    """Return the backing file of every loop device of the machine."""
     found = {}
     for entry in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:

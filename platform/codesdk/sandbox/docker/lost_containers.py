@@ -1,9 +1,9 @@
-"""Containers lost by the engine: it reports them as ended or unknown, but their processes still run.
+"""Kills containers that the engine lost: it reports them as ended or unknown, but their processes still run.
 
-Happens when an engine is killed while it starts a container: the shim survives, and the restarted engine doesn't know it.
-No one can reach the runner again, but its processes keep using the workspace and hold its disk. They are found in /proc:
-the first process of the container's PID namespace has the sandbox's name in its arguments, or it is `runc init`, waiting
-to start, with the workspace mounted. A process that fakes these marks is killed too.
+Happens when an engine is killed while it starts a container: the shim survives, and the restarted engine doesn't know
+it. The runner can't be reached again, but its processes keep using the workspace and its disk. They are found in /proc:
+the first process of the container's PID namespace has the sandbox's name in its arguments, or it is `runc init`,
+waiting to start, with the workspace mounted. A process that fakes these marks is killed too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 NAME_SETTING = "sandbox"
 """The runner setting with the name of container and volume."""
 KILL_TIMEOUT_S = 10.0
-"""How long a PID namespace may take to end after its init was killed; some processes wait for a disk."""
+"""How long a PID namespace may take to end after its init was killed; some processes wait for disk I/O."""
 _PROC = Path("/proc")
 _RUNC_INIT = ["runc", "init"]
 """Arguments of `runc` before it executes the container's program."""
@@ -36,14 +36,14 @@ def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda:
     Args:
         name: of container and volume (`spec.container_name`).
         device: loop device of its workspace, if any.
-        container: restrict to this container id, if another of that name may be starting.
+        container: only kill this container id; set it if another container of that name may be starting.
     """
     ended = 0
     for pid in _foreign_processes():
         try:
-            descriptor = os.pidfd_open(pid)  # what is read from here on is of one and the same process
+            descriptor = os.pidfd_open(pid)  # pins the process, so that all reads below are of the same one
         except OSError:
-            continue  # it has ended, or this user may not
+            continue  # it has ended, or permission is denied
         try:
             if _is_namespace_init(pid) and _belongs_to(pid, name, device) and container in _read(pid, "cgroup"):
                 _kill(descriptor)
@@ -60,14 +60,14 @@ def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda:
 def _kill(descriptor: int) -> None:
     """Kill the namespace's init and wait: its pidfd becomes readable after the whole namespace has ended."""
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    ended = select.poll()  # select() takes no descriptor above 1023
+    ended = select.poll()  # select() supports no descriptor above 1023
     ended.register(descriptor, select.POLLIN)
     if not ended.poll(KILL_TIMEOUT_S * 1000):
         raise TimeoutError(f"it has not ended within {KILL_TIMEOUT_S:g} s")
 
 
 def _foreign_processes() -> Iterator[int]:
-    """Visible processes in other PID namespaces."""
+    """Yield the visible processes in other PID namespaces."""
     ours = (_PROC / "self/ns/pid").stat().st_ino
     for entry in os.scandir(_PROC):
         if entry.name.isdecimal():
@@ -77,7 +77,7 @@ def _foreign_processes() -> Iterator[int]:
 
 
 def _is_namespace_init(pid: int) -> bool:
-    """Whether it is PID 1 of its namespace."""
+    """Return whether the process is PID 1 of its namespace."""
     return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in _read(pid, "status").splitlines())
 
 
@@ -89,16 +89,16 @@ def _belongs_to(pid: int, name: str, device: Callable[[], str | None]) -> bool:
 
 
 def _sandbox_name(settings: str) -> str:
-    """The sandbox named in the runner's settings."""
+    """Return the sandbox name in the runner's settings."""
     try:
         said = json.loads(settings)
-    except (ValueError, RecursionError):  # anybody's process may say anything
+    except (ValueError, RecursionError):  # another program's arguments
         return ""
     return str(said.get(NAME_SETTING, "")) if isinstance(said, dict) else ""
 
 
 def _mounts_writable(pid: int, name: str, device: str | None) -> bool:
-    """Whether it has the workspace mounted writable; sandboxes that share it mount it read-only."""
+    """Return whether the process has the workspace mounted writable; sandboxes that share it mount it read-only."""
     for line in _read(pid, "mountinfo").splitlines():
         # proc(5): id, parent, major:minor, root within the file system, place, options, …, "-", type, source, …
         mount, _, kind = line.partition(" - ")
@@ -112,4 +112,4 @@ def _read(pid: int, what: str) -> str:
     try:
         return (_PROC / str(pid) / what).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""  # it ended meanwhile, or is not ours to read
+        return ""  # it ended meanwhile, or permission is denied

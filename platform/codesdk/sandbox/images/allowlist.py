@@ -1,4 +1,4 @@
-"""The operator's list of images that profiles may name besides those of `sandbox-images/`: `images.yaml`, by digest."""
+"""The operator's allowlist of images for profiles, by digest: `images.yaml`. Adds to those of `sandbox-images/`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class AllowlistInvalid(FileInvalid):
-    """The list of allowed images is invalid; none of its images is allowed."""
+    """The allowlist is invalid; none of its images is allowed."""
 
     code = "IMAGES_FILE_INVALID"
 
 
 class Allowlist(FrozenModel):
-    """The file's format."""
+    """Format of the allowlist file."""
 
     version: Literal[1]
     images: dict[Name, Digest]
-    """Name for profiles -> the image's id on the engine, or its digest in a registry."""
+    """Name for profiles -> image id on the engine, or digest in a registry."""
 
 
 def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = False) -> dict[str, str]:
-    """Name -> digest.
+    """Read the allowlist as name -> digest.
 
     Args:
         path: the file.
-        taken: names of our own images, which an entry must not hide.
-        optional: no file is an empty list.
+        taken: names of our own images, which an entry must not reuse.
+        optional: treat a missing file as an empty list.
 
     Raises:
         AllowlistInvalid: with line and column.
@@ -50,9 +50,9 @@ def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = 
 
 
 def add_image(text: str, name: str, digest: str) -> str | None:
-    """The list with that image in it, all else as it is; None where the file is not laid out in lines, one an image.
+    """Return the file's text with the image added; None if the file doesn't have one image per line.
 
-    `text`: the file's; empty for a new one.
+    `text`: the current text; empty for a new file. Everything else in it stays unchanged.
     """
     if not text.strip():
         return f"version: 1\nimages:\n  {name}: {digest}\n"

@@ -1,4 +1,4 @@
-"""Sandbox images: found by a digest of their sources, else built."""
+"""Finds sandbox images by a digest of their sources, or builds them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from codesdk.sandbox.port.faults import BuildFailed, ImageMissing, ImageRefused
 PREFIX = "codesdk-sandbox-"
 """Repository prefix of our images: `codesdk-sandbox-<name>:<content>`."""
 PACKAGES = "/usr/share/codesdk/packages.txt"
-"""Path of the package list in an image: sorted lines of `name version architecture`."""
+"""Package list in an image: sorted lines of `name version architecture`."""
 _MAX_PACKAGES_BYTES = 4 * 1024 * 1024
 _LOG_LINES = 40
 _NO_IMAGE = "the engine reported no error and has no image"
 _NOT_HASHED = ("README.md", "smoke_test.sh")
-"""Files that no build reads, so a change doesn't cause a rebuild."""
+"""Files that the build doesn't read, so that changing them causes no rebuild."""
 _PARENT_ARG = re.compile(rf"^ARG BASE_IMAGE={PREFIX}([a-z0-9._-]+)\s*$", re.MULTILINE)
 
 ReportProgress = Callable[[str], None]
@@ -40,26 +40,26 @@ class Package(FrozenModel):
 
 
 def image_names(images: Path) -> tuple[str, ...]:
-    """Names of images that can be built: folders with a Dockerfile."""
+    """Return the names of images that can be built: folders with a Dockerfile."""
     return tuple(sorted(path.parent.name for path in images.glob("*/Dockerfile")))
 
 
 def ensure_image(
     engine: Engine, name: str, *, base: str, images: Path, progress: ReportProgress = lambda _: None
 ) -> str:
-    """The id of the sandbox image `name`, built when no image of this content is on the engine.
+    """Return the id of the sandbox image `name`; builds it if the engine has no image of this content.
 
-    An image whose Dockerfile says `ARG BASE_IMAGE=codesdk-sandbox-<other>` is built on that one, which comes first.
+    An image whose Dockerfile has `ARG BASE_IMAGE=codesdk-sandbox-<other>` is built on that image, which is built first.
 
     Args:
-        engine: where to look and to build.
+        engine: where to look and build.
         name: a folder in `images`.
-        base: reference of the base image; it must be on the engine, or a registry must answer.
+        base: reference of the base image, on the engine or in a reachable registry.
         images: the folder `sandbox-images`.
-        progress: gets the lines of the build.
+        progress: receives the lines of the build log.
 
     Raises:
-        ImageMissing: there is no such folder. BuildFailed: the build ended with an error.
+        ImageMissing: there is no such folder. BuildFailed: the build failed.
     """
     folder = _image_folder(images, name)
     below = _parent_image(folder, images)
@@ -70,7 +70,7 @@ def ensure_image(
 
 
 def locate_image(engine: Engine, name: str, *, base: str, images: Path) -> str | None:
-    """The id of the image `name` if it is on the engine as the folder describes it now; nothing is built.
+    """Return the id of the image `name` if the engine has it with the folder's current content. Builds nothing.
 
     Raises:
         ImageMissing: there is no such folder.
@@ -86,7 +86,7 @@ def locate_image(engine: Engine, name: str, *, base: str, images: Path) -> str |
 
 
 def content_hash(folder: Path, base: str) -> str:
-    """A digest over the files of the folder, names and modes included, and the base; not over texts about the image."""
+    """Return a digest over the base and the folder's files with names and modes, except documentation and tests."""
     found = hashlib.sha256(base.encode() + b"\0")
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.relative_to(folder).as_posix() not in _NOT_HASHED:
@@ -97,15 +97,14 @@ def content_hash(folder: Path, base: str) -> str:
 
 
 def reference(name: str, content: str) -> str:
-    """The tag for that content digest."""
+    """Return the tag for this content digest."""
     return f"{PREFIX}{name}:{content.removeprefix('sha256:')}"
 
 
 def find_image(engine: Engine, name: str, content: str) -> str | None:
-    """The id of an image that was built from this content.
+    """Return the id of the image that was built from this content; None if there is none.
 
-    Tag and labels must agree: every image that is built on one of ours inherits its labels, and a tag alone can be set
-    on anything.
+    Tag and labels must agree: images built on ours inherit the labels, and anyone can set a tag.
     """
     found = _inspect(engine, reference(name, content))
     labels = (found["Config"].get("Labels") or {}) if found else {}
@@ -130,12 +129,12 @@ def find_by_digest(engine: Engine, digest: str) -> dict[str, Any] | None:
 
 
 def packages_of(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[Package, ...]:
-    """What was recorded when the image was built; empty where nothing was.
+    """Return the package list recorded at build; empty if there is none.
 
     Args:
-        engine: where it is.
+        engine: where the image is.
         image: its id.
-        holder: name and labels of the container, never started, that the file is read from.
+        holder: name and labels of the container that the file is read from. It is never started.
     """
     with engine.doing("read an image's package list", image=image):
         container = engine.api.create_container(image, command=["-"], network_disabled=True, **holder)
@@ -149,10 +148,10 @@ def packages_of(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[Pac
 
 
 def check_image(engine: Engine, image: str) -> None:
-    """Refuse an image that cannot be a sandbox.
+    """Check that an image can be used for sandboxes.
 
     Raises:
-        ImageMissing: it is not on the engine. ImageRefused: with every reason.
+        ImageMissing: it isn't on the engine. ImageRefused: with all reasons.
     """
     found = _inspect(engine, image)
     if found is None:
@@ -182,7 +181,7 @@ def _inspect(engine: Engine, image: str) -> dict[str, Any] | None:
 
 
 def _base_identity(engine: Engine, base: str) -> str:
-    """Id of the base image if present: a moved tag must cause a rebuild."""
+    """Return the id of the base image if present, so that a moved tag causes a rebuild."""
     found = _inspect(engine, base)
     return str(found["Id"]) if found else base
 
@@ -190,10 +189,10 @@ def _base_identity(engine: Engine, base: str) -> str:
 def build_derived_image(
     engine: Engine, base: str, folder: Path, *, tag: str, progress: ReportProgress = lambda _: None
 ) -> str:
-    """The id of what the folder's Dockerfile makes of the image `base`, which it gets as `BASE`; `tag` names it then.
+    """Build the folder's Dockerfile on the image `base`, passed as `BASE`; tag the result and return its id.
 
     Raises:
-        BuildFailed: the build ended with an error.
+        BuildFailed: the build failed.
     """
     lines = _run_build(engine, tag, progress, path=str(folder), tag=tag, buildargs={"BASE": base})
     found = _inspect(engine, tag)
@@ -224,7 +223,7 @@ def _run_build(engine: Engine, name: str, progress: ReportProgress, **wish: Any)
     lines: list[str] = []
     error = ""
     with engine.doing(f"build the image {name}"):
-        # The build's own network: engines that run without a bridge (sandboxes need none) can still build.
+        # Host network: engines without a bridge, which sandboxes don't need, can still build.
         for event in engine.api.build(**wish, rm=True, forcerm=True, decode=True, network_mode="host"):
             text = str(event.get("stream") or event.get("status") or event.get("error") or "").rstrip()
             if text:
@@ -238,11 +237,11 @@ def _run_build(engine: Engine, name: str, progress: ReportProgress, **wish: Any)
 
 
 def _read_one_file(parts: Iterator[bytes]) -> bytes:
-    """Content of a one-file tar from an untrusted image: bounded, links not followed."""
+    """Return the content of a one-file tar from an untrusted image; bounded, follows no links."""
     packed = bytearray()
     size = 0
     for part in parts:
-        # Read to its end even if it is too long: an engine that is left in the middle locks the container.
+        # Read to the end even if it is too long: an unfinished download leaves the container locked.
         size += len(part)
         packed = packed + part if size <= _MAX_PACKAGES_BYTES else bytearray()
     if size > _MAX_PACKAGES_BYTES:

@@ -1,4 +1,4 @@
-"""Checks an image's configuration, from the engine's inspect data. Pure."""
+"""Checks an image's configuration, from the engine's inspect data. No I/O."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 LABEL_NAME = "codesdk.image.name"
 LABEL_CONTENT = "codesdk.image.content"
 _INHERITABLE_LABELS = frozenset({LABEL_NAME, LABEL_CONTENT, "codesdk.base"})
-"""Labels of ours that every image built on one of our images inherits. Nothing is found by them alone: an image of ours
-is found by its tag, and a container by labels that an image must not have."""
+"""Our labels, which images built on ours inherit. They identify nothing by themselves: our images are found by tag, and
+containers by labels that an image may not have."""
 _FORBIDDEN_ENV = re.compile(r"(LD_|PYTHON(?!_)|GLIBC_TUNABLES|GCONV_PATH|BASH_ENV$|ENV$)")
-"""Variables that a loader or interpreter obeys: the runner, root's, starts with the image's ENV. PYTHON_VERSION and its
-like, which python:* images set, are read by nobody."""
+"""Variables that loaders and interpreters obey. The runner starts as root with the image's ENV. PYTHON_VERSION and
+other PYTHON_* variables of python:* images have no effect."""
 
 _MAX_NAMES = 8
 
 
 def refusals(inspected: dict[str, Any], architecture: str = "") -> tuple[str, ...]:
-    """Why an image cannot be a sandbox; empty where it can.
+    """Return why an image can't be used for sandboxes; empty if it can.
 
-    Entrypoint, command, user, working directory, health check and stop signal are no reasons: a sandbox has its own.
+    Entrypoint, command, user, working directory, health check and stop signal don't matter: sandboxes override them.
 
     Args:
         inspected: the engine's description of the image.
-        architecture: the engine's; empty where it shall not be compared.
+        architecture: the engine's; empty to skip the comparison.
     """
     config = inspected.get("Config") or {}
     reasons = []
     if config.get("Volumes"):
-        # They stay writable under a read-only root, and leave anonymous volumes behind.
+        # Volumes stay writable under a read-only root, and leave anonymous volumes behind.
         reasons.append(f"it declares volumes ({_names(config['Volumes'])})")
     variables = [entry.partition("=")[0] for entry in config.get("Env") or ()]
     forbidden = [name for name in variables if _FORBIDDEN_ENV.match(name)]
@@ -50,7 +50,7 @@ def _is_reserved(label: str) -> bool:
 
 
 def _names(found: Any) -> str:
-    """Truncate text from an untrusted image."""
+    """Join and truncate names from an untrusted image."""
     names = sorted(str(name)[:80] for name in found)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more

@@ -16,7 +16,7 @@ class OldBuild(FrozenModel):
     """An image that can be removed."""
 
     name: str
-    """Folder it was built from."""
+    """Folder that it was built from."""
     id: str
     reference: str
     size_bytes: int
@@ -25,7 +25,7 @@ class OldBuild(FrozenModel):
 
 
 def old_builds(engine: Engine, keep: Collection[str]) -> tuple[OldBuild, ...]:
-    """Those whose tag and labels say that we built them, and that neither a container nor another image needs.
+    """Return our builds, by tag and labels, that no container and no other image needs.
 
     Args:
         engine: where to look.
@@ -43,7 +43,7 @@ def old_builds(engine: Engine, keep: Collection[str]) -> tuple[OldBuild, ...]:
 
 
 def remove_build(engine: Engine, build: OldBuild) -> str:
-    """Remove it; empty when it is gone, else why it is still there. Never by force: what is used by now stays."""
+    """Remove a build. Returns an empty string, or why it is still there. Never forced: an image in use stays."""
     try:
         with engine.doing(f"remove the image {build.reference}"):
             engine.api.remove_image(build.reference)
@@ -56,7 +56,7 @@ def _build(image: dict[str, Any]) -> OldBuild | None:
     labels = image.get("Labels") or {}
     name, content = str(labels.get(LABEL_NAME, "")), str(labels.get(LABEL_CONTENT, ""))
     tag = reference(name, content) if name and content else ""
-    # An image built on ours inherits its labels, and has no tag of ours; one with other tags is somebody's too.
+    # An image built on ours inherits the labels but not the tag; one with further tags is used by someone else.
     if not tag or image.get("RepoTags") != [tag] or image.get("RepoDigests"):
         return None
     return OldBuild(
@@ -73,7 +73,7 @@ def _has_reference(image: dict[str, Any]) -> bool:
 
 
 def _ancestors(images: Iterable[dict[str, Any]], tops: Iterable[str]) -> set[str]:
-    """Parents of these images."""
+    """Return the ids of all ancestors of these images."""
     parents = {str(image["Id"]): str(image.get("ParentId") or "") for image in images}
     found: set[str] = set()
     for top in tops:

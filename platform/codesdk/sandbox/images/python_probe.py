@@ -1,4 +1,4 @@
-"""Checks that an image has the Python that the runner needs, in a locked-down container of that image."""
+"""Checks in a locked-down container that an image has the Python that the runner needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from codesdk.sandbox.port.faults import EngineRefused, ImageUnusable
 MIN_PYTHON = (3, 9)
 """Oldest Python supported by the runner."""
 ANSWER_S = 20
-"""Timeout in seconds for a start and one line of output; a busy machine takes two."""
+"""Timeout in seconds for a start and one line of output; a busy machine takes 2 s."""
 _POLL_S = 0.05
 _PROGRAM = """\
 import sys
@@ -42,17 +42,17 @@ class Python(FrozenModel):
 
 
 def find_python(engine: Engine, image: str, holder: dict[str, Any]) -> Python:
-    """The image's `python3`, if the runner can start with it.
+    """Return the image's `python3`, if it can run the runner.
 
-    The answer is the image's own word and only a help: an image that lies gets a sandbox whose runner does not start.
+    The image reports this itself, so it is no security check: with a false report the runner just doesn't start.
 
     Args:
         engine: where the image is.
         image: its id.
-        holder: name and labels of the container that asks.
+        holder: name and labels of the probe's container.
 
     Raises:
-        ImageUnusable: there is none, it is too old, modules are missing, or it gives no answer.
+        ImageUnusable: no python3, too old, modules missing, or no answer.
     """
     said, code = _run_container(engine, image, holder)
     try:
@@ -69,7 +69,7 @@ def find_python(engine: Engine, image: str, holder: dict[str, Any]) -> Python:
 
 @cache
 def required_modules() -> tuple[str, ...]:
-    """Standard-library modules that the runner imports; minimal distribution packages lack some."""
+    """Return the standard-library modules that the runner imports; minimal distribution packages lack some."""
     found: set[str] = set()
     for name in bundle.MODULES:
         for node in _unconditional_nodes(parse_module(bundle.source(name))):
@@ -81,7 +81,7 @@ def required_modules() -> tuple[str, ...]:
 
 
 def _unconditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes except those in a `try`, where the runner has a fallback."""
+    """Yield all nodes except those in a `try`, where the runner has a fallback."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.Try):
@@ -105,7 +105,7 @@ def _run_container(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[
             pids_limit=64,
             mem_limit=256 * 1024 * 1024,
             memswap_limit=256 * 1024 * 1024,
-            # The image writes what it likes: one small file of it is kept.
+            # Bounds the output of an untrusted image.
             log_config=LogConfig(type="json-file", config={"max-size": "64k", "max-file": "1"}),
             **holder,
         )

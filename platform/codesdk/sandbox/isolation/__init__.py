@@ -1,1 +1,1 @@
-"""How a sandbox is isolated, as pure data: engine options, grants, quotas and kernel facts."""
+"""How a sandbox is isolated, as data without I/O: engine options, grants, quotas and kernel facts."""

@@ -1,6 +1,6 @@
 """Chooses how a workspace's bytes and inodes are capped, and the volume options for it.
 
-Nothing here touches a device; `docker.loop_disks` does.
+Doesn't touch any device; `docker.loop_disks` does.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from codesdk.sandbox.profiles.profile import Profile
 LOOP_CONTROL = Path("/dev/loop-control")
 MKFS = "mkfs.ext4"
 LABEL = "codesdk.disk"
-"""Label on container and volume: the backend in use."""
+"""Label of container and volume with the backend in use."""
 
 
 class QuotaBackend(StrEnum):
-    """What enforces the cap."""
+    """How the cap is enforced."""
 
     TMPFS = "tmpfs"
-    """In memory, for small workspaces; counts towards the sandbox's memory."""
+    """In memory, for small workspaces. Counts towards the sandbox's memory."""
     LOOP = "loop"
     """An ext4 image file on a loop device: a hard cap on disk."""
     COUNTED = "counted"
-    """The runner measures usage and kills what exceeds the cap; allows an overshoot, see `runner.workspace.quota`."""
+    """The runner measures usage and kills execs over the cap, with an overshoot: see `runner.workspace.quota`."""
     NONE = "none"
     """No cap: the workspace is a directory of the engine and can fill its disk."""
 
@@ -39,13 +39,13 @@ class QuotaSupport(FrozenModel):
     """Quota features of the machine and the engine."""
 
     loop_missing: tuple[str, ...] = ("no place for workspace images was given",)
-    """Why loop-mounted workspaces don't work here; empty if they do."""
+    """Reasons why loop-mounted workspaces don't work here; empty if they do."""
     project_quota: bool = False
-    """Whether the engine's disk has project quotas. Reported only: no option of a local volume sets one."""
+    """Whether the engine's disk has project quotas. Only reported: local volumes have no option to set one."""
 
 
 def choose_backend(profile: Profile, facts: QuotaSupport) -> QuotaBackend:
-    """The backend for this profile's workspace."""
+    """Return the quota backend for this profile's workspace."""
     if not profile.workspace_bytes:
         return QuotaBackend.NONE
     if profile.workspace_bytes <= profile.memory_bytes // 2:
@@ -54,10 +54,10 @@ def choose_backend(profile: Profile, facts: QuotaSupport) -> QuotaBackend:
 
 
 def volume_options(spec: SandboxSpec, cap: QuotaBackend, device: str = "") -> dict[str, str]:
-    """Driver options of the workspace's volume; `device`: the loop device that holds it.
+    """Return the driver options of the workspace's volume. `device`: its loop device.
 
-    An uncapped one is a directory of the engine, without `nosuid,nodev`, which the engine cannot set for it;
-    no-new-privileges and the missing MKNOD stand in its place.
+    An uncapped workspace is a directory of the engine, for which the engine can't set `nosuid,nodev`; no-new-privileges
+    and the missing MKNOD capability have the same effect.
     """
     profile, uid = spec.profile, spec.tool_uid
     match cap:
@@ -71,9 +71,9 @@ def volume_options(spec: SandboxSpec, cap: QuotaBackend, device: str = "") -> di
 
 
 def detect_support(endpoint: str, info: dict[str, Any], *, is_engine_container: bool = False) -> QuotaSupport:
-    """Look at this machine, and at what the engine says of its own (`/info`).
+    """Detect quota support from this machine and the engine's `/info`.
 
-    `is_engine_container`: this process is in a container of that engine, which then shares its kernel and its devices.
+    `is_engine_container`: this process is in a container of that engine, and so shares its kernel and devices.
     """
     root = Path(str(info.get("DockerRootDir") or "/nonexistent"))
     here = "unix://" in endpoint or endpoint.startswith("http+docker")
@@ -92,7 +92,7 @@ def detect_support(endpoint: str, info: dict[str, Any], *, is_engine_container: 
 
 
 def _can_open(device: Path) -> bool:
-    """Whether it can be used: in a container the file may be there, and its use be forbidden all the same."""
+    """Return whether the device can be opened: in a container it can exist and still be forbidden."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -101,7 +101,7 @@ def _can_open(device: Path) -> bool:
 
 
 def mkfs() -> str | None:
-    """Path of mkfs.ext4; searches sbin too, which root's PATH may lack."""
+    """Return the path of mkfs.ext4; searches sbin too, which root's PATH may lack."""
     return shutil.which(MKFS) or shutil.which(MKFS, path="/usr/sbin:/sbin")
 
 

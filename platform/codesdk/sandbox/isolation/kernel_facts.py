@@ -1,4 +1,7 @@
-"""The kernel's part of an attestation, from a tool process's /proc; for containers and local sandboxes. Pure."""
+"""Extracts the kernel's part of an attestation from a tool process's /proc. No I/O.
+
+Used for containers and local sandboxes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 
 
 class KernelFacts(TypedDict):
-    """Fields of an attestation that the kernel reports."""
+    """Attestation fields that the kernel reports."""
 
     network_interfaces: tuple[str, ...]
     tool_uid: int
@@ -24,7 +27,7 @@ class KernelFacts(TypedDict):
 
 
 def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
-    """Extract them from the probe's output (`runner/execution/probe.py`)."""
+    """Extract the facts from the probe's output (`runner/execution/probe.py`)."""
     status = observed["status"]
     return KernelFacts(
         network_interfaces=tuple(observed["interfaces"]),
@@ -37,22 +40,22 @@ def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
 
 
 def ungranted_capabilities(status: Mapping[str, str]) -> int:
-    """Mask of bounding-set capabilities that are never granted; not 0 if the status lacks CapBnd."""
+    """Return the mask of bounding-set capabilities that are never granted; not 0 if the status lacks CapBnd."""
     return int(status.get("CapBnd", "100"), 16) & ~_BOUNDING
 
 
 def id_map(text: str) -> str:
-    """A uid or gid map on one line."""
+    """Format a uid or gid map on one line."""
     return ", ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def is_mapped(id_: int, text: str) -> bool:
-    """Whether the id is mapped in a user namespace's id map."""
+    """Return whether the id is mapped in a user namespace's id map."""
     ranges = ([int(word) for word in line.split()] for line in text.splitlines() if line.strip())
     return any(inside <= id_ < inside + count for inside, _, count in ranges)
 
 
 def capability_names(mask: int) -> tuple[str, ...]:
-    """Names of the capabilities in a mask; `CAP_<number>` for those never granted."""
+    """Return the names of the capabilities in a mask; `CAP_<number>` for those never granted."""
     known = {number: name for name, number in _CAPABILITY_NUMBERS.items()}
     return tuple(known.get(bit, f"CAP_{bit}") for bit in range(64) if mask >> bit & 1)

@@ -1,4 +1,4 @@
-"""Attests a local sandbox: compares what the kernel reports with the spec, and lists what is not enforced."""
+"""Attests a local sandbox: compares what the kernel reports with the spec, and lists what isn't enforced."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from codesdk.sandbox.port import HOST, Attestation, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-"""The kernel counts memory in pages."""
+"""Page size in bytes; the kernel rounds memory limits to it."""
 NAMESPACES = ("net", "pid", "ipc", "uts", "mnt")
 
 
 def shared_namespaces(inner: int) -> tuple[str, ...]:
-    """The namespaces that a process has in common with this one: read here, not asked of the sandbox."""
+    """Return the namespaces that a process shares with this one. Read from /proc here, not reported by the sandbox."""
     return tuple(name for name in NAMESPACES if _namespace(inner, name) == _namespace(os.getpid(), name))
 
 
@@ -32,7 +32,7 @@ def _namespace(pid: int, name: str) -> str:
 
 
 def read_caps(group: Cgroup, process: Identity | None) -> dict[Controller, int | float]:
-    """What the kernel caps of the sandbox as a whole: bytes, CPUs, processes. Nothing, if its first process is elsewhere."""
+    """Return the kernel's caps of the whole sandbox: bytes, CPUs, processes. Empty if its runner isn't in them."""
     if process is None or not group.directories or not group.holds(process.pid):
         return {}
     found: dict[Controller, int | float] = {}
@@ -46,7 +46,7 @@ def read_caps(group: Cgroup, process: Identity | None) -> dict[Controller, int |
 def cap_differences(
     spec: SandboxSpec, found: dict[Controller, int | float], wanted: Collection[Controller]
 ) -> tuple[str, ...]:
-    """Sentences, one for each cap that was asked of the kernel and is another."""
+    """Return one sentence per requested cap that the kernel doesn't have."""
     profile = spec.profile
     asked = {
         Controller.MEMORY: profile.memory_bytes // PAGE * PAGE,
@@ -69,7 +69,7 @@ def differences(
     filtered: bool,
     caps: Mapping[Controller, int | float],
 ) -> tuple[str, ...]:
-    """Sentences, one for each difference; empty where the sandbox is as asked."""
+    """Return one sentence per difference; empty if the sandbox matches its spec."""
     status, uid = observed["status"], str(tools_uid(spec, confinement))
     found: list[str] = []
 
@@ -96,7 +96,7 @@ def differences(
         if attempt in forbidden and outcome == "ALLOWED":
             found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
     if confinement.apart and confinement.isolation is Isolation.NONE:
-        # Bubblewrap leaves root's bounding set whole: no-new-privileges alone bars the way, and is checked above.
+        # Not checked with bubblewrap, which leaves the bounding set full; no-new-privileges, checked above, covers it.
         expect("capabilities beyond those granted", 0, kernel_facts.ungranted_capabilities(status))
     if confinement.isolation is Isolation.BUBBLEWRAP:
         expect("namespaces shared with this machine", (), shared)
@@ -122,7 +122,7 @@ def attestation(
     disk_cap: QuotaBackend,
     caps: Mapping[Controller, int | float],
 ) -> Attestation:
-    """What was read back, for the record, with what is and is not enforced."""
+    """Build the attestation to record, with what is and isn't enforced."""
     mounts = {mount[0]: mount for mount in observed["mounts"]}
     enforced, not_enforced = sentences(
         spec, confinement, filtered=observed["status"].get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
@@ -149,7 +149,7 @@ def sentences(
     disk_cap: QuotaBackend,
     caps: Mapping[Controller, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What holds and what does not, for a person."""
+    """Return what is enforced and what isn't, for people."""
     walled, apart, profile = confinement.isolation is Isolation.BUBBLEWRAP, confinement.apart, spec.profile
     facts = (
         (

@@ -1,6 +1,6 @@
-"""Builds the bubblewrap command line that confines a runner. Pure, except that it inspects this system's layout.
+"""Builds the bubblewrap command line that confines a runner. Inspects this system's layout, but runs nothing.
 
-Everything granted is listed here with its reason; nothing else is visible in the sandbox.
+Lists everything granted with its reason; nothing else is visible in the sandbox.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from codesdk.sandbox.isolation.spec import CAPABILITIES
 from codesdk.sandbox.local import seccomp
 
 INFO_FD, SECCOMP_FD = "@info", "@seccomp"
-"""Stand for descriptors, which only the process that starts bwrap knows."""
+"""Placeholders for descriptors, which the process that starts bwrap fills in."""
 CGROUP_MOUNT = "/sys/fs/cgroup"
-"""Where a sandbox sees its own cgroup, as containers do."""
+"""Where a sandbox sees its own cgroup, as in a container."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 SYSTEM_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Programs and libraries: what a tool runs."""
+"""Programs and libraries for tools."""
 ETC_ENTRIES = {
     "alternatives": "programs of /usr/bin are links through it",
     "ca-certificates": "which authorities the certificates below come from",
@@ -37,30 +37,30 @@ ETC_ENTRIES = {
     "services": "names of ports",
     "terminfo": "what terminals can do",
 }
-"""The part of /etc that tools see. The rest may hold secrets that its modes do not guard against a root-started wall."""
+"""The part of /etc that tools see. The rest may contain secrets that file modes don't protect if root starts bwrap."""
 
 
 @dataclass(frozen=True)
 class BwrapConfig:
-    """What differs from one sandbox to the next."""
+    """Values that differ between sandboxes."""
 
     program: str
     etc: Path
-    """Holds our `passwd` and `group`: the machine's own would tell who works here."""
+    """Directory of the sandbox's `passwd` and `group`; the machine's own would reveal its users."""
     source: Path
     workspace: str
     apart: bool
-    """Started by root, so that tools become another user; else a user namespace holds one user only."""
+    """Whether root starts it, so that tools can run as another user. Otherwise a user namespace has only one user."""
     tmp_bytes: int = 64 * 1024 * 1024
     shm_bytes: int = 16 * 1024 * 1024
     workspace_bytes: int = 0
-    """Caps the workspace by keeping it in memory; 0 for the directory `source`."""
+    """Size of a workspace in memory, which caps it; 0 to use the directory `source`."""
     cgroup: Mapping[str, str] = field(default_factory=dict)
-    """Name beneath `CGROUP_MOUNT` -> directory of this machine: what the kernel says of the sandbox's own caps, to be read."""
+    """Name below `CGROUP_MOUNT` -> directory of this machine: the sandbox's cgroup files, mounted read-only."""
 
 
 def command(config: BwrapConfig, argv: list[str], *, info: bool = True) -> list[str]:
-    """The argv that runs `argv` behind the wall. Not --die-with-parent: a sandbox outlives the worker that started it."""
+    """Return the command that runs `argv` confined. No --die-with-parent: a sandbox outlives its worker."""
     return [
         config.program,
         *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -85,7 +85,7 @@ def command(config: BwrapConfig, argv: list[str], *, info: bool = True) -> list[
 
 def _user(config: BwrapConfig) -> list[str]:
     if not config.apart:
-        # One user namespace with this one user: the kernel then grants the other namespaces. No second one inside.
+        # An unprivileged user needs a user namespace to create the others. The seccomp filter denies nested ones.
         return ["--unshare-user", "--cap-drop", "ALL"]
     granted = [part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}")]
     return ["--cap-drop", "ALL", *granted]
@@ -112,7 +112,7 @@ def _etc(ours: Path) -> list[str]:
 
 
 def _directory(place: str) -> list[str]:
-    """A directory that every user may pass: those that bubblewrap makes by itself are root's alone."""
+    """Create a directory that every user can traverse; bubblewrap's default is root only."""
     return ["--perms", "0755", "--dir", place]
 
 
@@ -138,7 +138,7 @@ def _cgroup(config: BwrapConfig) -> list[str]:
 
 
 def python_homes() -> list[str]:
-    """Where the Python that runs CodeSDK lies, if not in the system: it runs the runner, and is first on tools' PATH."""
+    """Return where CodeSDK's Python is, unless in a system directory. It runs the runner and is first on PATH."""
     prefixes = {os.path.realpath(home) for home in (sys.prefix, sys.base_prefix)}
     prefixes.update((sys.prefix, sys.base_prefix))
     return sorted(

@@ -1,7 +1,7 @@
-"""Cgroups of our own for local sandboxes: caps on a sandbox as a whole, where this process may make them.
+"""Cgroups for local sandboxes: caps on a whole sandbox, where this process may create cgroups.
 
-Found by trying, in both of the kernel's layouts: one hierarchy for all controllers (v2), or one for each (v1). A sandbox's
-cgroup holds its runner and all that comes of it, whatever leaves the process tree; only the shim stays outside.
+Detected by trying, for both layouts: one hierarchy for all controllers (v2), or one for each (v1). A sandbox's cgroup
+contains its runner and all processes started from it, also escaped ones; only the shim stays outside.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from codesdk.sandbox.profiles.profile import Profile
 
 PROBE_S = 10.0
 PERIOD_US = 100_000
-"""Over which CPU time is counted: the kernel's own default."""
+"""CFS period, the kernel's default."""
 POLL_S = 0.02
 FOREIGN_PID = 0
-"""How the kernel names a process that another PID namespace holds and ours does not see; to kill, 0 is our own group."""
+"""Pid that the kernel shows for a process outside our PID namespace. Never pass it to kill: 0 is our own group."""
 SELF = Path("/proc/self")
 ENTER_SCRIPT = 'for file; do echo $$ > "$file" || exit 1; done'
-"""A shell line that moves itself into the cgroups whose `cgroup.procs` it is given."""
+"""Shell line that moves itself into the cgroups whose `cgroup.procs` are its arguments."""
 
 
 class Controller(StrEnum):
-    """What a cgroup can do for a sandbox."""
+    """The cgroup controllers that sandboxes use."""
 
     MEMORY = "memory"
     CPU = "cpu"
@@ -41,37 +41,37 @@ class Controller(StrEnum):
 
 
 class Hierarchy(NamedTuple):
-    """One hierarchy of the kernel's, and where this process is in it."""
+    """A cgroup hierarchy, and this process's place in it."""
 
     controllers: tuple[str, ...]
-    """Empty for the one of v2."""
+    """Empty for v2."""
     root: Path
     own: Path
 
 
 class CgroupSupport(FrozenModel):
-    """Where cgroups can be made; nothing where they cannot."""
+    """Where cgroups can be created; empty where they can't."""
 
     parents: dict[Controller, str] = {}
-    """The directory for each controller; with v2 the same for all."""
+    """Parent directory by controller; with v2 the same for all."""
     unified: bool = False
     why_not: str = ""
-    """Why some or all are missing."""
+    """Why some or all controllers are missing."""
 
     @property
     def whole(self) -> bool:
-        """Whether memory, CPU and processes of a sandbox can all be capped."""
+        """Whether memory, CPU and processes of a whole sandbox can all be capped."""
         return {Controller.MEMORY, Controller.CPU, Controller.PIDS} <= set(self.parents)
 
     def of(self, name: str) -> Cgroup:
-        """The cgroup of that name, made or not."""
+        """Return the cgroup of this name, whether it exists or not."""
         return Cgroup({control: Path(parent, name) for control, parent in self.parents.items()})
 
     def make(self, name: str, profile: Profile) -> Cgroup:
-        """Make it, with the profile's caps in force; one that an interrupted start left is taken over.
+        """Create the cgroup with the profile's caps; reuses one left by an interrupted start.
 
         Raises:
-            OSError: the kernel did not let it.
+            OSError: the kernel refused.
         """
         group = self.of(name)
         for control, directory in group.directories.items():
@@ -92,22 +92,22 @@ class Cgroup:
 
     @property
     def procs_files(self) -> list[str]:
-        """The files that a process writes its number to, to be in it with all that it starts."""
+        """The `cgroup.procs` files that a process writes its pid to, to enter the cgroup."""
         return [str(place / "cgroup.procs") for place in dict.fromkeys(self.directories.values())]
 
     @property
     def views(self) -> dict[str, str]:
-        """Name -> directory, as they lie beneath one place in a container; the name is empty where there is but one."""
+        """Name -> directory, as mounted below one path in a sandbox. An empty name stands for a single directory."""
         if len(set(self.directories.values())) == 1:
             return {"": str(next(iter(self.directories.values())))}
         return {control.value: str(path) for control, path in self.directories.items()}
 
     def holds(self, pid: int) -> bool:
-        """Whether that process is in all of them."""
+        """Return whether the process is in all directories of the cgroup."""
         return all(str(pid) in (place / "cgroup.procs").read_text().split() for place in self.directories.values())
 
     def limits(self) -> dict[Controller, str]:
-        """What the kernel says that is in force: bytes of memory, processes, `quota period` of CPU."""
+        """Return the limits in force by the kernel's files: bytes of memory, processes, `quota period` of CPU."""
         files = {
             Controller.MEMORY: ("memory.max", "memory.limit_in_bytes"),
             Controller.PIDS: ("pids.max",),
@@ -121,10 +121,10 @@ class Cgroup:
         return found
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop all of it, or let it go on; nothing where there is no freezer.
+        """Freeze or thaw all processes; does nothing without a freezer.
 
         Raises:
-            OSError: the kernel did not let it, or not in time.
+            OSError: the kernel refused, or took too long.
         """
         place = self.directories.get(Controller.FREEZER)
         if place is None or not place.is_dir():
@@ -139,7 +139,7 @@ class Cgroup:
             time.sleep(POLL_S)
 
     def is_frozen(self) -> bool:
-        """Whether all of it stands still."""
+        """Return whether all processes are frozen."""
         place = self.directories.get(Controller.FREEZER)
         if place is None:
             return False
@@ -150,16 +150,16 @@ class Cgroup:
         return False
 
     def end(self, timeout_s: float) -> bool:
-        """Kill everything in it, whatever it does; False when some of it still lives, or cannot be reached."""
+        """Kill all processes. Returns False if some survive or can't be reached."""
         deadline = time.monotonic() + timeout_s
         while pids := set(self._pids()):
-            # Stopped first: what forks while it is killed would get away for another round, for ever.
+            # Freeze first: a process that keeps forking could outrun the kills forever.
             with contextlib.suppress(OSError):
                 self.freeze(frozen=True)
             for pid in (pids | set(self._pids())) - {FOREIGN_PID}:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # What does not thaw does not die either: the next round tries again, and the deadline says so.
+            # Frozen processes don't die; if thawing fails, the next round tries again until the deadline.
             with contextlib.suppress(OSError):
                 self.freeze(frozen=False)
             if time.monotonic() > deadline:
@@ -168,10 +168,10 @@ class Cgroup:
         return True
 
     def remove(self, timeout_s: float) -> None:
-        """Remove it; its processes must have ended.
+        """Remove the cgroup; its processes must have ended.
 
         Raises:
-            OSError: something is still in it.
+            OSError: processes are still in it.
         """
         deadline = time.monotonic() + timeout_s
         for place in dict.fromkeys(self.directories.values()):
@@ -179,7 +179,7 @@ class Cgroup:
                 try:
                     place.rmdir()
                 except OSError:
-                    # A process that was just reaped leaves its cgroup a moment later.
+                    # A reaped process leaves its cgroup with a short delay.
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(POLL_S)
@@ -194,7 +194,7 @@ NO_CGROUPS = CgroupSupport(why_not="none was looked for")
 
 
 def detect(mounts: Iterable[Hierarchy] | None = None) -> CgroupSupport:
-    """The best that this process may make here. Mounts: for tests."""
+    """Return the best cgroup support that this process has here. `mounts`: for tests."""
     try:
         places = list(_hierarchies() if mounts is None else mounts)
     except OSError as error:
@@ -220,7 +220,7 @@ def detect(mounts: Iterable[Hierarchy] | None = None) -> CgroupSupport:
 
 
 def _find_unified(mount: Hierarchy) -> CgroupSupport:
-    """The nearest place above our own that may be divided: one that holds processes itself may not, but the root."""
+    """Find the nearest ancestor that can have children with controllers: not one with processes, except the root."""
     why = ""
     for place in (mount.own, *mount.own.parents):
         if not place.is_relative_to(mount.root):
@@ -234,7 +234,7 @@ def _find_unified(mount: Hierarchy) -> CgroupSupport:
 
 
 def _probe(groups: CgroupSupport) -> str | None:
-    """Make one with limits and run a process in it; why that does not work, or None."""
+    """Create a cgroup with limits and run a process in it. Returns why that fails, or None."""
     name = f"codesdk-try-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         group = groups.make(name, Profile())
@@ -257,7 +257,7 @@ def _probe(groups: CgroupSupport) -> str | None:
 
 
 def _delegate(place: Path) -> None:
-    """Let children of this cgroup have the controllers."""
+    """Enable the controllers for children of this cgroup."""
     wanted = {control.value for control in Controller} - {Controller.FREEZER.value}  # every cgroup of v2 can be frozen
     file = place / "cgroup.subtree_control"
     if wanted - set(file.read_text().split()):
@@ -282,7 +282,7 @@ def _cap_files(control: Controller, profile: Profile, *, unified: bool) -> tuple
 
 
 def _hierarchies() -> Iterator[Hierarchy]:
-    """The hierarchies that are mounted here, from proc_pid_mountinfo(5) and cgroups(7)."""
+    """Yield the mounted hierarchies, from proc_pid_mountinfo(5) and cgroups(7)."""
     own: dict[frozenset[str], str] = {}
     for line in (SELF / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -295,7 +295,7 @@ def _hierarchies() -> Iterator[Hierarchy]:
         root, where = Path(fields[3]), Path(fields[4])
         names = next((item for item in own if item and item <= options), frozenset())
         if bool(names) != (kind == "cgroup"):
-            continue  # a hierarchy that this process is not in
+            continue  # this process isn't in the hierarchy
         ours = Path(own.get(names, "/"))
         yield Hierarchy(
             tuple(sorted(names)), where, where / (ours.relative_to(root) if ours.is_relative_to(root) else ".")

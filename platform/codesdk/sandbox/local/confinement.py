@@ -1,4 +1,4 @@
-"""Detects, by trying, how a runner can be confined on this machine."""
+"""Detects how a runner can be confined on this machine, by trying."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ PROBE_S = 15.0
 
 
 class Isolation(StrEnum):
-    """What stands between a tool and this machine."""
+    """What isolates tools from this machine."""
 
     BUBBLEWRAP = "bubblewrap"
-    """Namespaces: own network, processes, mounts."""
+    """Namespaces of their own for network, processes and mounts."""
     NONE = "none"
-    """Nothing but user ids and limits."""
+    """Only user ids and limits."""
 
 
 class Confinement(FrozenModel):
-    """What a local sandbox is on this machine."""
+    """How local sandboxes are confined on this machine."""
 
     isolation: Isolation
     apart: bool
-    """Tools run as a user of their own: the runner and the data directory are closed to them."""
+    """Whether tools run as a separate user, who has no access to the runner and the data directory."""
     program: str = ""
-    """Path of bwrap, where the wall is made of it."""
+    """Path of bwrap, if used."""
     why_not: str = ""
-    """Why there is no wall."""
+    """Why bubblewrap isn't used."""
     groups: CgroupSupport = NO_CGROUPS
-    """What can cap a sandbox as a whole."""
+    """Cgroups that can cap a whole sandbox."""
 
     @property
     def network(self) -> bool:
-        """Whether tools reach this machine's network."""
+        """Whether tools can reach this machine's network."""
         return self.isolation is Isolation.NONE
 
 
 def detect_confinement(program: str | None = None) -> Confinement:
-    """The strongest that works here. `program`: path of bwrap; None looks on PATH, empty uses none."""
+    """Return the strongest confinement that works. `program`: path of bwrap; None searches PATH, empty uses none."""
     apart = os.geteuid() == 0
     found = shutil.which("bwrap") if program is None else program
     if not found:
@@ -61,7 +61,7 @@ def detect_confinement(program: str | None = None) -> Confinement:
 
 
 def _probe(program: str, *, apart: bool) -> str | None:
-    """Run `true` behind the very wall that a sandbox gets; why it did not run, or None."""
+    """Run `true` confined as a sandbox is. Returns why that fails, or None."""
     read, write = os.pipe()
     try:
         with tempfile.TemporaryDirectory(prefix="codesdk-bwrap-") as folder, os.fdopen(write, "wb") as pipe:

@@ -1,7 +1,7 @@
 """`Sandboxes` as processes of this machine.
 
-A sandbox is a directory, created first and removed last, so that an interrupted operation is resumed by the owner's next open
-or cleaned up by a sweep.
+A sandbox is a directory, created first and removed last, so that the owner's next open resumes an interrupted
+operation, or a sweep cleans it up.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
 
 START_S = 60.0
-"""How long the shim may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
+"""How long the shim may take to start Python twice and bubblewrap once; 0.2 s on an idle machine."""
 SHIM_EXIT_S = 2.0
-"""How long a shim may take to see its runner's end."""
+"""How long a shim may take to notice that its runner ended."""
 KILL_S = 20.0
-"""How long the kernel may take to end what was killed."""
+"""How long killed processes may take to end."""
 
 
 class SandboxProcesses(NamedTuple):
-    """The processes of a sandbox that its shim wrote down; those of another boot are none."""
+    """The processes of a sandbox that its shim recorded; empty if they are of another boot."""
 
     porter: processes.Identity | None = None
     runner: processes.Identity | None = None
@@ -57,24 +57,24 @@ class SandboxProcesses(NamedTuple):
 
     @property
     def known(self) -> tuple[processes.Identity, ...]:
-        """In the order in which they are to be killed: the PID namespace's first process takes all of it along."""
+        """Processes in the order to kill them: the PID namespace's first process takes the rest along."""
         return tuple(member for member in (self.inner, self.runner, self.porter) if member is not None)
 
 
 class LocalSandboxes:
-    """Sandboxes of one installation on this machine."""
+    """The sandboxes of one installation on this machine."""
 
     def __init__(
         self, instance: str, root: Path, found: Confinement | None = None, *, egress: EgressService | None = None
     ) -> None:
-        """`root`: a directory of ours alone (`data_dir/local`); `found`: what this machine can, found here where None."""
+        """`root`: a private directory (`data_dir/local`). `found`: this machine's confinement; None to detect it."""
         self._instance = instance
         self.confinement = found or confinement.detect_confinement()
         walled = self.confinement.isolation is Isolation.BUBBLEWRAP
         self._directories = StateDirectories(root, apart=self.confinement.apart and not walled)
         self._egress = egress
         self.image = host_image()
-        """What sessions are pinned to: this machine's system, as far as it names itself."""
+        """The image id that sessions are pinned to; stands for this machine's system."""
         self.execution_environment = ExecutionEnvironment(
             environment=HOST,
             network=self.confinement.network,
@@ -85,7 +85,7 @@ class LocalSandboxes:
     # -- open and reattach --------------------------------------------------------------------------------------------
 
     def open(self, spec: SandboxSpec) -> LocalSandbox:
-        """Make and start, or take up what an interrupted open left; see the port."""
+        """Create and start a sandbox, or continue an interrupted open; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
         return self._open_sandboxes.open(spec, self._open)
@@ -98,7 +98,7 @@ class LocalSandboxes:
                 raise SandboxGone(spec.owner, reason)
             self.resume(spec.owner)
         else:
-            # Nothing, or what an interrupted open left before anything ran, or something made for another spec.
+            # Nothing exists, or an interrupted open left it before anything ran, or it has another spec.
             self._remove(spec.owner)
             state = self._launch(spec)
         return self._connect(spec, state)
@@ -128,7 +128,7 @@ class LocalSandboxes:
             raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
 
     def _launch(self, spec: SandboxSpec, *, kept: bool = False) -> StateDirectory:
-        """Kept: with the workspace that is there."""
+        """Start the sandbox's processes. `kept`: use the existing workspace."""
         try:
             state = self._directories.make(spec.owner, kept=kept)
             state.write("spec.json", specs.container_labels(spec)[specs.LABEL_SPEC])
@@ -170,7 +170,7 @@ class LocalSandboxes:
         return launch.disk_cap(spec.profile, self.confinement)
 
     def reattach(self, owner: str, generation: int) -> LocalSandbox | Gone:
-        """The running sandbox of that owner; see the port."""
+        """Return the owner's running sandbox; see the port."""
         state = self._directories.of(owner)
         if state.record() is None:
             return Gone(owner=owner, reason="there is no such sandbox on this machine")
@@ -203,7 +203,7 @@ class LocalSandboxes:
         )
 
     def _ended(self, state: StateDirectory) -> str | None:
-        """Why the sandbox is no more; None while it lives."""
+        """Return why the sandbox has ended; None while it lives."""
         if state.record() is None:
             return "it was removed"
         porter = _read_processes(state).porter
@@ -214,11 +214,14 @@ class LocalSandboxes:
     # -- pausing ------------------------------------------------------------------------------------------------------
 
     def pause(self, owner: str) -> None:
-        """Freeze its cgroup; nothing where it has none: a stopped process could not be told from one that a tool stopped."""
+        """Freeze the sandbox's cgroup; see the port.
+
+        Does nothing without one: on resume, a process that we stopped couldn't be told from one that a tool stopped.
+        """
         self._freeze(owner, frozen=True)
 
     def resume(self, owner: str) -> None:
-        """Let its cgroup go on; see the port."""
+        """Thaw the sandbox's cgroup; see the port."""
         self._freeze(owner, frozen=False)
 
     def _freeze(self, owner: str, *, frozen: bool) -> None:
@@ -233,7 +236,7 @@ class LocalSandboxes:
     # -- stopping and starting ----------------------------------------------------------------------------------------
 
     def stop(self, owner: str) -> None:
-        """End its processes and keep its workspace; see the port."""
+        """End the processes and keep the workspace; see the port."""
         state = self._directories.of(owner)
         if not state.workspace.is_dir():
             raise SandboxGone(owner, "its workspace is gone")
@@ -242,7 +245,7 @@ class LocalSandboxes:
         self._open_sandboxes.evict(owner, "it was stopped", self._clear)
 
     def start(self, spec: SandboxSpec) -> LocalSandbox:
-        """New processes over the workspace that was kept; see the port."""
+        """Start new processes on the kept workspace; see the port."""
         return self._open_sandboxes.open(spec, self._restart, self._clear)
 
     def _restart(self, spec: SandboxSpec) -> LocalSandbox:
@@ -262,7 +265,7 @@ class LocalSandboxes:
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def destroy(self, owner: str) -> None:
-        """End its processes and remove its workspace; see the port."""
+        """End the processes and remove the workspace; see the port."""
         self._open_sandboxes.destroy(owner)
 
     def _remove(self, owner: str) -> None:
@@ -273,7 +276,7 @@ class LocalSandboxes:
         state = self._directories.of(owner)
         group = state.group()
         with contextlib.suppress(OSError):
-            group.freeze(frozen=False)  # what is frozen does not die
+            group.freeze(frozen=False)  # frozen processes don't die
         self._kill(state)
         try:
             if not group.end(KILL_S):
@@ -286,7 +289,7 @@ class LocalSandboxes:
         members = _read_processes(state)
         first = members.inner or members.runner
         if first is not None and members.porter is not None:
-            # The shim then ends by itself, and leaves no zombie of its children to this machine's process 1.
+            # The shim then reaps its children and exits, so this machine's init gets no zombies.
             processes.kill(first)
             processes.wait_gone(members.porter, SHIM_EXIT_S)
         for member in members.known:
@@ -297,7 +300,7 @@ class LocalSandboxes:
             self._kill_escaped(state)
 
     def _kill_escaped(self, state: StateDirectory) -> None:
-        """With neither PID namespace nor cgroup, what has run from its tree is found by its user, or its environment."""
+        """Kill escaped processes, found by user or environment; for sandboxes without PID namespace and cgroup."""
         if state.record() is None:
             return  # nothing was started
         if self.confinement.apart:
@@ -310,7 +313,7 @@ class LocalSandboxes:
             raise RemovalFailed(state.owner, "its tools' processes do not end")
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
-        """Remove what no living owner has; see the port."""
+        """Remove sandboxes without a live owner; see the port."""
         found = self._directories.owners()
         kept = self._open_sandboxes.kept(alive)
         orphans = [owner for owner in found if owner not in kept]
@@ -322,18 +325,18 @@ class LocalSandboxes:
         )
 
     def close(self) -> None:
-        """Let go of every sandbox; they live on."""
+        """Disconnect from all sandboxes, which keep running."""
         self._open_sandboxes.close()
 
 
 def open_local(
     settings: Settings, found: Confinement | None = None, *, egress: EgressService | None = None
 ) -> LocalSandboxes:
-    """The installation's local sandboxes, where the operator has turned them on.
+    """Return the installation's local sandboxes, if the operator has enabled them.
 
     Raises:
-        LocalSandboxOff: they are not.
-        LocalNotSeparated: bubblewrap does not work here, and the operator has not said to do without it.
+        LocalSandboxOff: they aren't enabled.
+        LocalNotSeparated: bubblewrap doesn't work here, and the operator hasn't allowed running without it.
     """
     if not settings.is_local:
         raise LocalSandboxOff
@@ -344,14 +347,14 @@ def open_local(
 
 
 def sweep_local(settings: Settings) -> Swept:
-    """Remove every local sandbox of the installation, also where no new one could be made any more."""
+    """Remove all local sandboxes of the installation, even where no new one could be created any more."""
     found = confinement.detect_confinement("" if settings.local_sandbox == "plain" else None)
     with contextlib.closing(LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found)) as made:
         return made.sweep(())
 
 
 def host_image() -> str:
-    """An id of this machine's system in the form of an image's: it changes when the system says that it is another."""
+    """Return an id of this machine's system in the form of an image id; changes when the system is upgraded."""
     system = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     facts = [platform.machine(), system.get("ID", ""), system.get("VERSION_ID", ""), sys.prefix, sys.version]
     return f"sha256:{hashlib.sha256(json.dumps(['codesdk-local', *facts]).encode()).hexdigest()}"

@@ -12,7 +12,7 @@ NO_ISOLATION_ADVICE = (
 
 
 class LocalSandboxOff(Fault):
-    """Somebody asked for the local driver, and the settings do not allow it."""
+    """The local driver was requested, but the settings don't allow it."""
 
     code = "LOCAL_SANDBOX_OFF"
     status = 403
@@ -27,7 +27,7 @@ class LocalSandboxOff(Fault):
 
 
 class LocalNotSeparated(Fault):
-    """Nothing separates local sandboxes from this machine here, and nobody has said that this shall be so."""
+    """Local sandboxes can't be isolated on this machine, and the operator hasn't allowed running without isolation."""
 
     code = "LOCAL_NOT_SEPARATED"
     status = 503
@@ -38,7 +38,7 @@ class LocalNotSeparated(Fault):
 
 
 class LocalStartFailed(Fault):
-    """The runner's processes did not start on this machine."""
+    """The runner's processes didn't start."""
 
     code = "LOCAL_START_FAILED"
     status = 500
@@ -52,7 +52,7 @@ class LocalStartFailed(Fault):
 
 
 class LocalRefused(Fault):
-    """The profile asks for something that no local sandbox can keep."""
+    """The profile requires something that local sandboxes can't provide."""
 
     code = "LOCAL_REFUSED"
     status = 422
@@ -60,7 +60,7 @@ class LocalRefused(Fault):
 
 
 class NotLocalImage(ImageMissing):
-    """A session is pinned to a container image; a local sandbox has none but this machine's own system."""
+    """The session is pinned to a container image, but local sandboxes only have this machine's system."""
 
     def __init__(self, image: str) -> None:
         Fault.__init__(
@@ -72,7 +72,7 @@ class NotLocalImage(ImageMissing):
 
 
 class FreezeFailed(Fault):
-    """The kernel did not stop the processes of a sandbox, or did not let them go on."""
+    """The kernel didn't freeze or thaw a sandbox's processes."""
 
     code = "LOCAL_NOT_FROZEN"
     retryable = True
@@ -86,7 +86,7 @@ class FreezeFailed(Fault):
 
 
 class RemovalFailed(Fault):
-    """Something of a sandbox is still there."""
+    """A part of a sandbox couldn't be removed."""
 
     code = "LOCAL_REMOVAL_FAILED"
     retryable = True

@@ -21,31 +21,31 @@ from codesdk.sandbox.port import SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
 
 KILL_UID = 265_536
-"""The uid from which a sandbox's processes are stopped. Above every tool uid (`store.LAST_UID`), and nobody's: without
-a PID namespace the container's choice, `nobody`, has processes of this machine."""
+"""Real uid of the process that stops a sandbox's processes. Above every tool uid (`store.LAST_UID`) and unused.
+Containers use `nobody`, which without a PID namespace may have processes of this machine."""
 SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 OWNER_VARIABLE = "CODESDK_SANDBOX"
-"""Variable by which processes are found that share our uid and have run from their tree. A tool can remove it."""
+"""Variable that identifies escaped processes which share our uid. A tool can remove it."""
 
 
 def tools_uid(spec: SandboxSpec, confinement: Confinement) -> int:
-    """The uid that tools run as."""
+    """Return the uid that tools run as."""
     return spec.tool_uid if confinement.apart else os.getuid()
 
 
 def workspace_path(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> str:
-    """The path by which tools know their workspace."""
+    """Return the workspace's path as tools see it."""
     return spec.profile.workspace if confinement.isolation is Isolation.BUBBLEWRAP else str(place.workspace)
 
 
 def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
-    """What the runner is started with."""
+    """Return the settings passed to the runner."""
     isolated = confinement.isolation is Isolation.BUBBLEWRAP
     found = specs.runner_settings(spec, counted=disk_cap(spec.profile, confinement) is disk_quota.QuotaBackend.COUNTED)
     uid = tools_uid(spec, confinement)
     limits = dict(specs.rlimits(spec))
     if Controller.MEMORY not in place.group().directories:
-        # For each process, where nothing can limit the sandbox's memory as a whole.
+        # A limit per process, because nothing caps the whole sandbox's memory.
         limits["data"] = spec.profile.memory_bytes
     limits["nproc"] += foreign_threads(confinement)
     temporary = "/tmp" if isolated else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
@@ -69,7 +69,7 @@ def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDir
 
 
 def prepare(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
-    """Lay out what the sandbox needs in its place; returns what the shim is told."""
+    """Prepare the sandbox's files; returns the shim's instructions."""
     group = _make_cgroup(spec, confinement, place)
     argv = bundle.command(runner_settings(spec, confinement, place), runner_python(confinement))
     if confinement.isolation is Isolation.BUBBLEWRAP:
@@ -91,7 +91,7 @@ def prepare(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) 
 def _make_cgroup(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> Cgroup:
     name = specs.container_name(spec.instance, spec.owner)
     group = confinement.groups.of(name)
-    # Written down before it is made: a later worker finds it, in whatever cgroup it runs itself.
+    # Recorded before it is created: a later worker, possibly in another cgroup, must find it.
     place.write("cgroups.json", json.dumps({control: str(path) for control, path in group.directories.items()}))
     confinement.groups.make(name, spec.profile)
     view = place.directory / "cgroup"
@@ -103,17 +103,17 @@ def _make_cgroup(spec: SandboxSpec, confinement: Confinement, place: StateDirect
 
 
 def cgroup_view(confinement: Confinement, place: StateDirectory) -> str:
-    """Where the runner reads what the kernel counts of its sandbox; empty where that would be this machine's."""
+    """Return where the runner reads its sandbox's cgroup files; empty if they would be this machine's."""
     if not place.group().directories:
         return ""
     return bwrap.CGROUP_MOUNT if confinement.isolation is Isolation.BUBBLEWRAP else str(place.directory / "cgroup")
 
 
 def runner_python(confinement: Confinement) -> str:
-    """The interpreter for the runner, whose file operations import with the tool's rights.
+    """Return the interpreter for the runner, whose file threads import modules with the tool's rights.
 
     Raises:
-        LocalRefused: every one that is here is closed to other users, and no wall shows it to them.
+        LocalRefused: other users can execute no Python here, and bubblewrap isn't used.
     """
     ours = os.path.realpath(sys.executable)
     if confinement.isolation is Isolation.BUBBLEWRAP or not confinement.apart:
@@ -128,7 +128,7 @@ def runner_python(confinement: Confinement) -> str:
 
 
 def is_world_executable(path: Path) -> bool:
-    """Whether every user may run this program."""
+    """Return whether every user can run this program."""
     return all(place.stat().st_mode & 0o001 for place in (path, *path.parents))
 
 
@@ -157,7 +157,7 @@ def _bwrap_config(spec: SandboxSpec, confinement: Confinement, place: StateDirec
 
 
 def disk_cap(profile: Profile, confinement: Confinement) -> disk_quota.QuotaBackend:
-    """What holds the workspace's cap: the rule of `disk.choose`. Without a wall nothing can be mounted for it."""
+    """Return the workspace's quota backend, see `disk_quota.choose_backend`; counted for tmpfs without bubblewrap."""
     cap = disk_quota.choose_backend(profile, disk_quota.QuotaSupport())
     return (
         disk_quota.QuotaBackend.COUNTED
@@ -167,15 +167,15 @@ def disk_cap(profile: Profile, confinement: Confinement) -> disk_quota.QuotaBack
 
 
 def foreign_threads(confinement: Confinement) -> int:
-    """Threads that the kernel counts with the tools': all of this user's, where tools run as that user.
+    """Return how many other threads count towards the tools' limit: all of this user's, if tools run as this user.
 
-    Beneath the profile's number alone they could start nothing at all.
+    Without adding them, the profile's limit could be too low to start anything.
     """
     return 0 if confinement.apart else _threads_of(os.getuid())
 
 
 def _threads_of(uid: int) -> int:
-    """Threads of a user now; what has ended while we count counts nothing."""
+    """Return the current number of a user's threads; processes that end meanwhile count as 0."""
     count = 0
     for pid in pids_of_user(uid):
         try:

@@ -27,13 +27,13 @@ from codesdk.sandbox.port import (
 
 
 class PathMapping(NamedTuple):
-    """The workspace's path by its profile, and by its runner."""
+    """The workspace's path in the profile and on this machine."""
 
     sandbox_path: str
     host_path: str
 
     def resolve(self, path: str) -> str:
-        """The path as the runner knows it; one that is not beneath the named workspace stays as it is."""
+        """Return the path on this machine; a path outside the profile's workspace stays as it is."""
         if self.sandbox_path != self.host_path and (
             path == self.sandbox_path or path.startswith(f"{self.sandbox_path}/")
         ):
@@ -41,37 +41,37 @@ class PathMapping(NamedTuple):
         return path
 
     def name(self, name: NamedPath) -> NamedPath:
-        """The same file's name, as the runner knows it."""
+        """Return the name of the same file on this machine."""
         return NamedPath(path=self.resolve(name.path), cwd=self.resolve(name.cwd))
 
 
 class MappedFiles:
-    """`Files` in which both paths mean the workspace."""
+    """`Files` that accept both paths of the workspace."""
 
     def __init__(self, files: Files, mapping: PathMapping) -> None:
         self._files = files
         self._mapping = mapping
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
-        """Bytes of a file; see the port."""
+        """Read bytes of a file; see the port."""
         return self._files.read(self._mapping.resolve(path), offset=offset, length=length)
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
-        """A batch of files; see the port."""
+        """Write a batch of files; see the port."""
         return self._files.write(
             tuple(write.model_copy(update={"path": self._mapping.resolve(write.path)}) for write in writes)
         )
 
     def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
-        """Entries of a directory; see the port."""
+        """List a directory; see the port."""
         return self._files.list(self._mapping.resolve(path), depth=depth, limit=limit)
 
     def stat(self, path: str) -> FileInfo | FileRefused:
-        """One entry; see the port."""
+        """Describe one entry; see the port."""
         return self._files.stat(self._mapping.resolve(path))
 
     def make_directory(self, path: str) -> FileInfo | FileRefused:
-        """A directory; see the port."""
+        """Create a directory; see the port."""
         return self._files.make_directory(self._mapping.resolve(path))
 
     def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
@@ -85,19 +85,19 @@ class MappedFiles:
     def upload(
         self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
     ) -> FileInfo | FileRefused:
-        """A file of any size; see the port."""
+        """Write a file of any size; see the port."""
         return self._files.upload(self._mapping.resolve(path), pieces, if_sha256=if_sha256, mode=mode)
 
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
-        """A file of any size; see the port."""
+        """Read a file of any size; see the port."""
         return self._files.download(self._mapping.resolve(path), take, offset=offset)
 
     def watch(self, path: str = ".") -> Watch | FileRefused:
-        """Begin a watch; see the port."""
+        """Start a watch; see the port."""
         return self._files.watch(self._mapping.resolve(path))
 
     def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
-        """What has changed; see the port."""
+        """Return changes; see the port."""
         return self._files.changes(watch, after, limit=limit, wait_s=wait_s)
 
     def unwatch(self, watch: str) -> bool:
@@ -105,19 +105,19 @@ class MappedFiles:
         return self._files.unwatch(watch)
 
     def marks(self, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...] | FileRefused:
-        """What each name leads to; see the port."""
+        """Fingerprint files; see the port."""
         found = self._files.marks(tuple(self._mapping.name(name) for name in names))
         if isinstance(found, FileRefused):
             return found
         return tuple(mark.model_copy(update=name.model_dump()) for mark, name in zip(found, names, strict=True))
 
     def manifest(self) -> Manifest | FileRefused:
-        """Every entry with its digest; see the port."""
+        """Return every entry with its digest; see the port."""
         return self._files.manifest()
 
 
 class LocalSandbox(RunnerSandbox):
-    """A `RunnerSandbox` with such files."""
+    """A `RunnerSandbox` with mapped workspace paths."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class LocalSandbox(RunnerSandbox):
         foreign_threads: Callable[[], int] = lambda: 0,
         egress: EgressService | None = None,
     ) -> None:
-        """Beside: processes that the kernel counts with the tools' and that are not theirs."""
+        """`foreign_threads`: returns how many threads besides the tools' the kernel counts towards their limit."""
         super().__init__(spec, connect, ended, paused=paused, egress=egress)
         self._mapping = mapping
         self._foreign_threads = foreign_threads
@@ -138,11 +138,11 @@ class LocalSandbox(RunnerSandbox):
 
     @property
     def files(self) -> MappedFiles:  # type: ignore[override] # the port asks for `Files`; both are
-        """Its workspace."""
+        """Files of the workspace."""
         return self._mapped_files
 
     def files_of(self, call: str, attempt: int) -> MappedFiles:
-        """The same for one call; see the port."""
+        """Return the files for one call; see the port."""
         return MappedFiles(super().files_of(call, attempt), self._mapping)
 
     def _limits(self, limits: ProcessLimits) -> dict[str, int]:

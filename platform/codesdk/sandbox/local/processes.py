@@ -16,15 +16,15 @@ POLL_S = 0.02
 
 
 class Identity(NamedTuple):
-    """One process of this boot."""
+    """A process of the current boot."""
 
     pid: int
     start: int
-    """Clock ticks from boot to its start."""
+    """Start time in clock ticks since boot."""
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot: pids and start times of another say nothing."""
+    """Return the kernel's id of this boot; pids and start times of another boot are meaningless."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - the shim stays small
         return file.read().strip()
 
@@ -38,7 +38,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def identity(pid: int) -> Identity | None:
-    """The living process of that number; None where there is none, or only a zombie."""
+    """Return the living process with this pid; None if there is none or it is a zombie."""
     fields = _stat(pid)
     if fields is None or fields[_STATE] in {b"Z", b"X"}:
         return None
@@ -46,12 +46,12 @@ def identity(pid: int) -> Identity | None:
 
 
 def is_alive(process: Identity) -> bool:
-    """Whether exactly this process still runs."""
+    """Return whether exactly this process still runs."""
     return identity(process.pid) == process
 
 
 def kill(process: Identity) -> None:
-    """SIGKILL, unless it has ended: held by a descriptor, so its number cannot change hands in between."""
+    """Send SIGKILL unless the process has ended. A pidfd keeps its pid from being reused meanwhile."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -66,7 +66,7 @@ def kill(process: Identity) -> None:
 
 
 def wait_gone(process: Identity, timeout_s: float) -> bool:
-    """Wait for its end; False when it still lives."""
+    """Wait for the process to end. Returns False if it is still alive after the timeout."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -86,12 +86,12 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
 
 
 def pids() -> list[int]:
-    """Every process number."""
+    """Return all pids."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all that is needed
 
 
 def pids_of_user(uid: int) -> list[int]:
-    """Living processes whose real, effective or saved uid is this one."""
+    """Return the living processes whose real, effective or saved uid is this one."""
     found = []
     for pid in pids():
         try:
@@ -105,7 +105,7 @@ def pids_of_user(uid: int) -> list[int]:
 
 
 def with_environment(variable: bytes) -> list[int]:
-    """Living processes of this user that were started with this variable (`NAME=value`) in their environment."""
+    """Return this user's living processes that were started with this variable (`NAME=value`)."""
     found = []
     for pid in pids():
         try:
@@ -113,12 +113,12 @@ def with_environment(variable: bytes) -> list[int]:
                 if variable in file.read().split(b"\0"):
                     found.append(pid)
         except OSError:
-            continue  # another user's, or it has ended
+            continue  # another user's process, or it has ended
     return [pid for pid in found if identity(pid) is not None]
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
-    """Living descendants of these processes, without them."""
+    """Return the living descendants of these processes, without the processes themselves."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
     for pid in pids():
@@ -141,7 +141,7 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 
 def kill_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
-    """Kill whatever `find` finds until it finds nothing: stopped first, so that nothing forks while others are killed."""
+    """Kill what `find` returns until it is empty; False after the timeout. Stops all first, so that none can fork."""
     deadline = time.monotonic() + timeout_s
     while True:
         stopped: set[int] = set()
@@ -161,14 +161,14 @@ def kill_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
 
 
 def kill_user(uid: int, real_uid: int, timeout_s: float) -> bool:
-    """As root: kill every process of a uid that is only ours. One call of the kernel hits them all at once."""
+    """Kill every process of a uid that only we use; needs root. One kill(-1) hits them all at once."""
     deadline = time.monotonic() + timeout_s
     while pids_of_user(uid):
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                # The effective uid decides whom it may hit; the real one keeps the targets from hitting it.
+                # kill(-1) reaches the processes of the effective uid.
                 os.setresuid(real_uid, uid, uid)
                 os.kill(-1, signal.SIGKILL)
                 code = 0
@@ -182,5 +182,5 @@ def kill_user(uid: int, real_uid: int, timeout_s: float) -> bool:
 
 
 def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # ended; its number may be another user's by now
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # ended; another user's process may have its pid now
         os.kill(pid, number)

@@ -1,7 +1,7 @@
-"""A seccomp filter as kernel instructions: what no tool needs and what has broken kernels is refused, the rest is let be.
+"""A seccomp filter as BPF instructions: denies calls that no tool needs or that have kernel bugs, allows all others.
 
-Containers get an allowlist; this is a list of refusals, because a filter for programs of an unknown host must not break
-them. Only the standard library: the shim uses it.
+Containers get an allowlist. This is a denylist, because a filter for the programs of an unknown machine must not break
+them. Standard library only: the shim uses it.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ Instruction = tuple[int, int, int, int]
 
 
 def supported(machine: str | None = None) -> bool:
-    """Whether there is a filter for this kind of machine."""
+    """Return whether there is a filter for this architecture."""
     return (machine or os.uname().machine) in _REFUSED
 
 
 def program(machine: str | None = None) -> bytes:
-    """The filter, as an array of `struct sock_filter`."""
+    """Return the filter as an array of `struct sock_filter`."""
     return b"".join(struct.pack("=HBBI", *step) for step in _steps(machine or os.uname().machine))
 
 
@@ -84,14 +84,14 @@ def _steps(machine: str) -> list[Instruction]:
     numbers = sorted({n for group in (_COMMON, _REFUSED[machine]) for part in group.values() for n in part})
     steps: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH),
-        # Another architecture's numbers mean other calls: 32-bit programs do not run.
+        # Call numbers differ between architectures, so 32-bit programs are denied.
         (_EQUAL, 1, 0, _ARCHITECTURE[machine]),
         _refuse(errno.EPERM),
         (_LOAD, 0, 0, _NUMBER),
     ]
     if machine == "x86_64":
         steps += [(_AT_LEAST, 0, 1, _X32), _refuse(errno.EPERM)]
-    # Its flags lie in memory, where no filter sees them; C libraries fall back to clone.
+    # clone3 has its flags in memory, which a filter can't read; on ENOSYS C libraries fall back to clone.
     steps += [(_EQUAL, 0, 1, _CLONE3), _refuse(errno.ENOSYS)]
     for number in numbers:
         steps += [(_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
@@ -102,7 +102,7 @@ def _steps(machine: str) -> list[Instruction]:
 
 
 def _by_argument(number: int, index: int, tests: list[tuple[int, int]]) -> list[Instruction]:
-    """Refuse the call where the low half of that argument passes one of the tests."""
+    """Deny the call if the low half of this argument passes one of the tests."""
     body: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENT + 8 * index)]
     for kind, value in tests:
         body += [(kind, 0, 1, value), _refuse(errno.EPERM)]

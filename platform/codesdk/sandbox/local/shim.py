@@ -1,10 +1,10 @@
 """The shim: a small process that outlives the worker, starts the runner, holds its pipes and listens for workers.
 
-What a container engine's shim does for a container. It runs outside the wall and understands nothing of what it carries:
-who may command the runner is decided between worker and runner (HELLO, nonce, generation).
+It does what a container engine's shim does for a container. It runs unconfined and doesn't parse what it forwards:
+worker and runner decide between them who may command the runner (HELLO, nonce, generation).
 
-Run as `python -P -m codesdk.sandbox.local.shim DIRECTORY`; returns when the sandbox runs, and a process of its own
-stays. Standard library only: there is one for each sandbox.
+Run as `python -P -m codesdk.sandbox.local.shim DIRECTORY`. That command returns once the sandbox runs, and leaves a
+detached process. Standard library only, to stay small: every sandbox has one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class StartFailed(Exception):
-    """The sandbox did not start; the text says why."""
+    """The sandbox didn't start; the message has the reason."""
 
 
 def main(directory: str) -> int:
-    """Start a sandbox from its directory; 0 when it runs, else the reason is on stderr."""
+    """Start a sandbox from its directory. Returns 0 once it runs; otherwise the reason is on stderr."""
     read_end, write_end = os.pipe()
     if os.fork():
         os.close(write_end)
@@ -66,7 +66,7 @@ def _run_detached(directory: Path, write_end: int) -> int:
     for number in (0, 1, 2):
         os.dup2(null, number)
     for kind in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        # It ends with its runner; whoever destroys a sandbox kills it. Not SIG_IGN: tools would inherit that.
+        # The shim ends with its runner. A handler instead of SIG_IGN, which tools would inherit.
         signal.signal(kind, lambda *_: None)
     try:
         porter = Shim(directory)
@@ -91,7 +91,7 @@ class _Filter(ctypes.Structure):
 
 
 def _drop_privileges(*, filtered: bool) -> None:
-    """In a child without a wall, before it becomes the runner: what bubblewrap would have done of this."""
+    """Drop privileges in a child without bubblewrap, before it becomes the runner; bubblewrap would do the same."""
     _libc_prctl(_PR_SET_NO_NEW_PRIVS, 1, ctypes.c_ulong(0))
     if os.geteuid() == 0:
         for number in range(_LAST_CAPABILITY + 1):
@@ -104,20 +104,20 @@ def _drop_privileges(*, filtered: bool) -> None:
 
 
 class Shim:
-    """Holds one runner."""
+    """Runs one sandbox's runner."""
 
     def __init__(self, directory: Path) -> None:
-        """Listen, start, and write down whom to kill.
+        """Listen, start the runner, and record the processes to kill.
 
         Raises:
-            Failed: bubblewrap or the runner did not start.
-            OSError: this machine did not let it.
+            StartFailed: bubblewrap or the runner didn't start.
+            OSError: a system call failed.
         """
         self._directory = directory
         self._launch: dict[str, Any] = json.loads((directory / "launch.json").read_text("utf-8"))
         _libc_prctl(_PR_SET_CHILD_SUBREAPER, 1, ctypes.c_ulong(0))
         self._listener = self._listen()
-        # Before there is anything to kill: a crash in between leaves a runner whose stdin ends, and it with it.
+        # Record first. A crash before the next record closes the runner's stdin, which ends it.
         self._record()
         self._runner = self._start()
         self._peer: socket.socket | None = None
@@ -129,7 +129,7 @@ class Shim:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         here = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # Through the descriptor: a data directory's path may be longer than a socket's may be.
+            # Via the descriptor: the data directory's path may exceed the length limit of socket paths.
             listener.bind(f"/proc/self/fd/{here}/link")
         finally:
             os.close(here)
@@ -180,7 +180,7 @@ class Shim:
         return runner
 
     def _inner(self, info: int, runner: subprocess.Popen[bytes]) -> processes.Identity | None:
-        """Process 1 of the PID namespace: its end is the end of everything in it."""
+        """Return process 1 of the PID namespace; the namespace ends with it."""
         poll = select.poll()
         poll.register(info, select.POLLIN)
         text = b""
@@ -196,7 +196,7 @@ class Shim:
     # -- carrying -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry bytes until the runner ends; then see that nothing of it is left, and say how it ended."""
+        """Forward bytes until the runner ends; then kill its remaining processes and record how it ended."""
         stdin, stdout, stderr = self._pipes()
         os.set_blocking(stdin, False)
         while stdout >= 0:
@@ -213,7 +213,7 @@ class Shim:
                 data = os.read(stdout, _READ_BYTES)
                 if not data:
                     break
-                # Nobody listens: let it go. The runner keeps what counts, and starts afresh with the next HELLO.
+                # Discard output without a worker: the runner keeps what matters and starts over with the next HELLO.
                 self._to_peer += data if self._peer is not None else b""
             if self._to_peer:
                 self._send_to_worker()
@@ -242,11 +242,11 @@ class Shim:
         try:
             peer, _ = self._listener.accept()
         except OSError:
-            return  # it went away while it waited
+            return  # it disconnected before the accept
         raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, uid, _ = _CREDENTIALS.unpack(raw)
         if uid != os.getuid():
-            peer.close()  # the socket's mode keeps others out already; a data directory of wider modes must not let them in
+            peer.close()  # defence in depth, in case the data directory's mode lets other users in
             return
         self._disconnect()
         peer.setblocking(False)
@@ -257,7 +257,7 @@ class Shim:
             self._peer.close()
         self._peer = None
         self._to_peer = b""
-        self._to_runner = b""  # half a frame may be lost with it: the next worker's HELLO begins with padding
+        self._to_runner = b""  # may drop half a frame; the padding before the next HELLO handles that
 
     def _serve_peer(self, events: int) -> None:
         if self._peer is None or not events & (select.POLLIN | select.POLLHUP | select.POLLERR) or self._to_runner:
@@ -282,7 +282,7 @@ class Shim:
         except BlockingIOError:
             return
         except OSError:
-            self._to_runner = b""  # it ends; its stdout says so next
+            self._to_runner = b""  # the runner is ending; its stdout reaches EOF next
 
     def _send_to_worker(self) -> None:
         if self._peer is None:
@@ -305,7 +305,7 @@ class Shim:
         return stderr
 
     def _end(self, stderr: int) -> None:
-        # Without a wall a runner that was killed leaves its tools: they have become this process's children.
+        # Without a PID namespace, a killed runner's tools survive and become children of this process.
         processes.kill_all(lambda: processes.descendants([os.getpid()]), _END_S)
         code = self._runner.wait()
         poll = select.poll()

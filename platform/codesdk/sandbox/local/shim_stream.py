@@ -1,4 +1,4 @@
-"""`connection.Stream` to a porter: a Unix socket in the sandbox's own directory, checked on both sides by the kernel's word."""
+"""`connection.Stream` to a shim, over a Unix socket in the sandbox's directory. Both sides check the peer's uid."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 SEND_S = 60.0
-"""How long the porter may take bytes: it waits for the runner, and the runner for a disk at most."""
+"""Send timeout: the shim waits for the runner, which at most waits for disk I/O."""
 CONNECT_S = 10.0
 _READ_BYTES = 1 << 18
 _CREDENTIALS = struct.Struct("=iII")
 
 
 class ShimStream:
-    """One connection to a sandbox's porter."""
+    """A connection to a sandbox's shim."""
 
     def __init__(self, directory: Path, said: Callable[[], str]) -> None:
         """Connect.
 
         Raises:
-            OSError: nobody listens, or whoever listens is another user's process.
+            OSError: no shim listens, or another user's process does.
         """
         self._said = said
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,7 +43,7 @@ class ShimStream:
     def _connect(self, directory: Path) -> None:
         here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            # Through the descriptor: a data directory's path may be longer than a socket's may be.
+            # Via the descriptor: the data directory's path may exceed the length limit of socket paths.
             self._socket.connect(f"/proc/self/fd/{here}/link")
         finally:
             os.close(here)
@@ -53,11 +53,11 @@ class ShimStream:
             raise PermissionError("another user listens in the sandbox's place")
 
     def send(self, data: bytes) -> None:
-        """All of it."""
+        """Send all bytes."""
         self._socket.sendall(data)
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Some bytes of the runner's stdout."""
+        """Return some bytes of the runner's stdout; None on timeout, b"" at the end."""
         with self._lock:
             if self._closed:
                 return b""
@@ -65,7 +65,7 @@ class ShimStream:
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
-            # A shutdown by `close` wakes it as well, as the end of the stream.
+            # The shutdown in `close` wakes the poll too, as EOF.
             return self._socket.recv(_READ_BYTES) if poll.poll(timeout_s * 1000) else None
         finally:
             with self._lock:
@@ -73,20 +73,20 @@ class ShimStream:
                 self._release()
 
     def said(self) -> str:
-        """The tail of the runner's stderr."""
+        """Return the tail of the runner's stderr."""
         return self._said()
 
     def close(self) -> None:
-        """End the connection, from any thread; doing it twice is no error."""
+        """Close the connection. Thread-safe and idempotent."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            with contextlib.suppress(OSError):  # the porter was faster
+            with contextlib.suppress(OSError):  # the shim closed it first
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._release()
 
     def _release(self) -> None:
-        # Not under a reader's poll: the number could be somebody else's by then. The reader does it when it is through.
+        # The reader closes the socket: closed during its poll, the descriptor's number could be reused.
         if self._closed and not self._reading:
             self._socket.close()

@@ -22,42 +22,42 @@ LINK = "link"
 
 
 class StateDirectory:
-    """The files of one sandbox."""
+    """The state files of one sandbox."""
 
     def __init__(self, directory: Path, workspace: Path) -> None:
         self.directory = directory
         self.workspace = workspace
-        """On this machine; tools may see it under another name."""
+        """Path on this machine; tools may see another path."""
 
     @property
     def owner(self) -> str:
-        """Whose it is."""
+        """Id of the sandbox's owner."""
         return self.directory.name
 
     def spec(self) -> str:
-        """What it was made from; empty where the making did not get that far."""
+        """Return the spec it was created from; empty if it wasn't created completely."""
         return self._text("spec.json")
 
     def said(self) -> str:
-        """The tail of the runner's stderr."""
+        """Return the tail of the runner's stderr."""
         return self._text("said").strip()
 
     def ended(self) -> str:
-        """How the runner ended, where its shim saw it."""
+        """Return how the runner ended, if its shim recorded that."""
         return self._text("ended").strip()
 
     def record(self) -> dict[str, Any] | None:
-        """What the shim wrote of its processes; None where none was started."""
+        """Return the shim's record of its processes; None if none was started."""
         text = self._text("porter.json")
         return json.loads(text) if text else None
 
     def group(self) -> Cgroup:
-        """Its cgroups, as they were written down before they were made; empty where it has none."""
+        """Return the sandbox's cgroups, recorded before they are created; empty if it has none."""
         text = self._text("cgroups.json")
         return Cgroup({Controller(name): Path(path) for name, path in (json.loads(text) if text else {}).items()})
 
     def write(self, name: str, text: str) -> None:
-        """A file of it, whole or not at all."""
+        """Write a file atomically."""
         fresh = self.directory / f".{name}-{secrets.token_hex(4)}"
         fresh.write_text(text, "utf-8")
         fresh.rename(self.directory / name)
@@ -70,19 +70,19 @@ class StateDirectory:
 
 
 class StateDirectories:
-    """All sandboxes of one installation."""
+    """The state directories of one installation."""
 
     def __init__(self, root: Path, *, apart: bool) -> None:
-        """Apart: tools run as other users in sight of this machine's files, and the data directory is closed to them."""
+        """`apart`: tools run unconfined as other users, who can't enter the data directory; workspaces aren't in it."""
         self._root = root
         digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]
         self._workspace_root = WORKSPACE_ROOT / f"codesdk-{os.getuid()}-{digest}" if apart else None
 
     def of(self, owner: str) -> StateDirectory:
-        """The place of that owner, made or not.
+        """Return the owner's state directory, whether it exists or not.
 
         Raises:
-            ValueError: the id could not be a file's name.
+            ValueError: the id can't be a file name.
         """
         if not _OWNER_PATTERN.fullmatch(owner):
             raise ValueError(f"no id of a sandbox: {owner!r}")
@@ -91,7 +91,7 @@ class StateDirectories:
         return StateDirectory(directory, workspace / "workspace")
 
     def make(self, owner: str, *, kept: bool = False) -> StateDirectory:
-        """The directory of a new sandbox, private to this user; kept: the workspace is there already."""
+        """Create the directory of a new sandbox, private to this user. `kept`: the workspace already exists."""
         state = self.of(owner)
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         state.directory.mkdir(mode=0o700, exist_ok=kept)
@@ -102,10 +102,10 @@ class StateDirectories:
         return state
 
     def clear(self, owner: str) -> None:
-        """Remove all but the workspace; its processes must have ended.
+        """Remove everything except the workspace; the sandbox's processes must have ended.
 
         Raises:
-            RemovalFailed: something cannot be removed.
+            RemovalFailed: something can't be removed.
         """
         state = self.of(owner)
         try:
@@ -120,7 +120,7 @@ class StateDirectories:
             raise RemovalFailed(owner, str(error)) from error
 
     def owners(self) -> list[str]:
-        """Of everything that there is, whole or not."""
+        """Return the owners of all existing directories, complete or not."""
         found: set[str] = set()
         for root in (self._root, self._workspace_root):
             if root is not None and root.is_dir():
@@ -128,26 +128,26 @@ class StateDirectories:
         return sorted(found)
 
     def remove(self, owner: str) -> None:
-        """Remove all of it, if there is any; its processes must have ended.
+        """Remove everything, if it exists; the sandbox's processes must have ended.
 
         Raises:
-            RemovalFailed: something cannot be removed.
+            RemovalFailed: something can't be removed.
         """
         state = self.of(owner)
         try:
-            # The record goes last: while anything is left, a sweep finds it.
+            # Remove the record last, so that a sweep finds whatever is left.
             for directory in dict.fromkeys((state.workspace.parent, state.directory)):
                 if directory.exists():
                     remove_tree(directory)
         except OSError as error:
             raise RemovalFailed(owner, str(error)) from error
         if self._workspace_root is not None:
-            with contextlib.suppress(OSError):  # other sandboxes are in it
+            with contextlib.suppress(OSError):  # not empty: it has other sandboxes
                 self._workspace_root.rmdir()
 
 
 def _make_traversable(root: Path) -> None:
-    """A directory that others may pass through and not list; refused where somebody else made it first."""
+    """Create a directory that others can traverse but not list. Refuses one that another user created."""
     try:
         root.mkdir(mode=0o711)
         root.chmod(0o711)
@@ -158,9 +158,9 @@ def _make_traversable(root: Path) -> None:
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a directory whatever a tool made of it: modes, names, and depths at which a recursion would end.
+    """Remove a directory regardless of modes, names and depth, which a recursion couldn't handle.
 
-    Subdirectories are moved up beside `top` and emptied there one by one, so no path grows with the depth.
+    Subdirectories are moved up next to `top` and emptied there one by one, so that no path grows with the depth.
     """
     parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -181,7 +181,7 @@ def remove_tree(top: Path) -> None:
 
 
 def _empty(here: int, parent: int) -> list[str]:
-    """Remove the files of a directory, and move its directories to `parent`; their names there."""
+    """Remove the files of a directory and move its subdirectories to `parent`; returns their names there."""
     moved = []
     with os.scandir(here) as entries:
         for entry in entries:

@@ -9,7 +9,7 @@ CAPPED_RESOURCES = {"the memory": Controller.MEMORY, "the CPU time": Controller.
 
 
 def local_sandbox_warning(confinement: Confinement) -> tuple[str, ...]:
-    """Lines of the warning, most severe first."""
+    """Return the lines of the warning, most severe first."""
     lines = ["LOCAL SANDBOX: tools run as processes of THIS machine, not in containers."]
     if confinement.isolation is Isolation.NONE:
         lines.append(f"NO ISOLATION of network, files or processes: {confinement.why_not}.")

@@ -1,4 +1,4 @@
-"""Profiles from files: `sandbox-images/profiles/<name>.yaml`, read strictly. All are read, or none is used."""
+"""Loads profiles from `sandbox-images/profiles/<name>.yaml`, strictly: if one file is invalid, none is used."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.profiles.profile import RUNTIMES, Profile
 
 DEFAULT = "default"
-"""The profile of a session that names none; there must be a file of it."""
+"""The profile of sessions that name none; its file is required."""
 _UNIT_PARSERS = {"_bytes": SIZE, "_s": TIME}
 
 
 class ProfileInvalid(FileInvalid):
-    """A profile file cannot be used; no profile is loaded."""
+    """A profile file is invalid; no profile is loaded."""
 
     code = "PROFILE_INVALID"
 
 
 class ProfileUnknown(Fault):
-    """No profile has that name."""
+    """No profile has this name."""
 
     code = "PROFILE_UNKNOWN"
     status = 422
@@ -44,7 +44,7 @@ class ProfileFile(Profile):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")
     """The file's name without `.yaml`."""
     description: str = Field(min_length=1, max_length=200)
-    """One sentence: what it is for."""
+    """One sentence: the profile's purpose."""
 
 
 class Profiles:
@@ -54,7 +54,7 @@ class Profiles:
         self._profiles = dict(sorted(profiles.items()))
 
     def named(self, name: str) -> Profile:
-        """That profile.
+        """Return the profile of this name.
 
         Raises:
             ProfileUnknown: with the nearest name.
@@ -64,24 +64,24 @@ class Profiles:
         return self._profiles[name]
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return tuple(self._profiles)
 
     def bounds(self) -> dict[str, SandboxBounds]:
-        """What each bounds a call to, for tools whose manifest names it."""
+        """Return each profile's bounds of a call, for tools whose manifest names it."""
         return {name: profile.bounds() for name, profile in self._profiles.items()}
 
     def images(self) -> tuple[str, ...]:
-        """Names of the images that they need, the default profile's first."""
+        """Return the names of the images that the profiles need, the default profile's first."""
         first = self._profiles[DEFAULT].image
         return (first, *sorted({profile.image for profile in self._profiles.values()} - {first}))
 
 
 def load_profiles(directory: Path) -> Profiles:
-    """Read every profile of a directory.
+    """Read all profiles of a directory.
 
     Raises:
-        ProfileInvalid: the first file that cannot be used, or none of the default profile.
+        ProfileInvalid: the first invalid file, or the default profile is missing.
     """
     found = {path.stem: read_profile(path) for path in sorted(directory.glob("*.yaml"))}
     if DEFAULT not in found:
@@ -93,7 +93,7 @@ def read_profile(path: Path) -> Profile:
     """Read one file.
 
     Raises:
-        ProfileInvalid: with line, column and, for a word that is close to a known one, that word.
+        ProfileInvalid: with line, column and, for a word close to a known one, a suggestion.
     """
     try:
         return _profile(path.stem, read_document(path))
@@ -115,7 +115,7 @@ def _profile(stem: str, document: Document) -> Profile:
 
 
 def _parse_units(document: Document, key: str, value: object) -> object:
-    """A size or a time as a number; a boolean is none, whatever Python says."""
+    """Return a size or time as a number. Rejects booleans, which Python counts as integers."""
     suffix = unit_suffix(key)
     field = Profile.model_fields.get(key)
     if isinstance(value, bool) and field is not None and field.annotation in (int, float):
@@ -129,12 +129,12 @@ def _parse_units(document: Document, key: str, value: object) -> object:
 
 
 def unit_suffix(field: str) -> str | None:
-    """`_bytes` or `_s` where a field's values may be written with a unit."""
+    """Return `_bytes` or `_s` if the field's values may have a unit, else None."""
     return next((suffix for suffix in _UNIT_PARSERS if field.endswith(suffix)), None)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a profile file, for editors."""
+    """Return the JSON Schema of a profile file, for editors."""
     made = ProfileFile.model_json_schema()
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     made["title"] = "Profile of a CodeSDK sandbox"

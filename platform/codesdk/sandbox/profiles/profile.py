@@ -1,4 +1,4 @@
-"""A sandbox profile: everything that limits a sandbox, as data. Policy may tighten it and never loosen it."""
+"""A sandbox profile: all limits of a sandbox, as data. Policy may tighten it, never loosen it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Seccomp(StrEnum):
     """Which filter of system calls a sandbox gets."""
 
     CODESDK = "codesdk"
-    """Ours: see `sandbox.seccomp`."""
+    """Our allowlist, see `sandbox.seccomp`."""
     ENGINE = "engine"
-    """The engine's default, for programs that need what ours refuses (debuggers, 32-bit programs)."""
+    """The engine's default, for programs that need calls that ours denies (debuggers, 32-bit programs)."""
 
 
 class ToolUid(StrEnum):
     """Which uid tools get."""
 
     UNIQUE = "unique"
-    """One that no other sandbox of the host has: limits, signals and /proc are shared per uid (`sandbox.records.store`)."""
+    """Unique on the host, because limits, signals and /proc access are per uid (`sandbox.records.store`)."""
 
 
 class WorkspaceMode(StrEnum):
@@ -35,9 +35,9 @@ class WorkspaceMode(StrEnum):
 
     RW = "rw"
     RO = "ro"
-    """They read what the session was seeded with; another uid owns every file, which is neither theirs nor root's."""
+    """Tools read what the session was seeded with. A separate uid, neither root's nor the tool's, owns every file."""
     NONE = "none"
-    """There is none: an empty directory that nobody can write."""
+    """No workspace: an empty directory that no tool can write."""
 
 
 class Profile(FrozenModel):
@@ -45,9 +45,9 @@ class Profile(FrozenModel):
 
     name: str = Field(default="default", pattern=r"^[a-z][a-z0-9-]{0,39}$")
     image: str = Field(default="base", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    """Name of a folder in `sandbox-images/`, or of an entry of the operator's `images.yaml`."""
+    """A folder in `sandbox-images/`, or an entry of the operator's `images.yaml`."""
     runtime: str = Field(default="runc", pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
-    """The engine's name of it. A profile file may name those that are tested (`RUNTIMES`)."""
+    """Container runtime, by the engine's name. A profile file may only name tested ones (`RUNTIMES`)."""
     seccomp: Seccomp = Seccomp.CODESDK
     memory_bytes: int = Field(default=512 * 1024 * 1024, ge=32 * 1024 * 1024)
     swap_bytes: int = Field(default=0, ge=0)
@@ -63,33 +63,33 @@ class Profile(FrozenModel):
     keep_output_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
     """Bytes of each stream kept per exec."""
     show_output_bytes: int = Field(default=32 * 1024, ge=256)
-    """Bytes of each stream shown to the model: half head, half tail."""
+    """Bytes of each stream shown to the model, half head and half tail."""
     max_read_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     wall_s: float = Field(default=600.0, gt=0)
     """Wall time of one exec."""
     grace_s: float = Field(default=2.0, ge=0)
-    """Between TERM and KILL."""
+    """Time between TERM and KILL."""
     egress: EgressRules = DENY_ALL
-    """Hosts that execs of this sandbox may reach, each only if it is given them too. The container has no network."""
+    """Hosts that execs may reach, if the exec itself may use egress too. The container has no network."""
     tool_uid: ToolUid = ToolUid.UNIQUE
     read_only_root: Literal[True] = True
-    """Always: what is written to a root has no cap, and outlives the exec that wrote it."""
+    """Always True: files written to the root would be uncapped and outlive the exec that wrote them."""
     workspace: str = Field(default="/workspace", pattern=r"^/[a-z0-9._-]+$")
-    """Where the workspace is; the image must have that directory, for its root is read-only."""
+    """Path of the workspace. The image must contain the directory, because its root is read-only."""
     workspace_mode: WorkspaceMode = WorkspaceMode.RW
     workspace_bytes: int = Field(default=1024 * 1024 * 1024, ge=0)
-    """Cap of the workspace; 0 for none. What holds it is decided by `isolation.disk_quota`; `codesdk doctor` says what it is."""
+    """Cap of the workspace; 0 for none. `isolation.disk_quota` chooses how to enforce it; `codesdk doctor` shows it."""
     workspace_inodes: int = Field(default=100_000, ge=1024)
-    """Most files and directories, where the workspace is capped."""
+    """Maximum files and directories, if the workspace is capped."""
     pause_after_s: float = Field(default=300.0, ge=0)
-    """Idle for this long, its processes are frozen until the next call; 0 for never."""
+    """After this idle time, processes are frozen until the next call; 0 for never."""
     idle_s: float = Field(default=4 * 3600.0, ge=0)
-    """Idle for this long, session and sandbox are closed; 0 for never."""
+    """After this idle time, session and sandbox are closed; 0 for never."""
     lifetime_s: float = Field(default=24 * 3600.0, ge=0)
-    """So long after its start, session and sandbox are closed whatever runs; 0 for never."""
+    """After this time since its start, session and sandbox are closed even if something runs; 0 for never."""
 
     def tighten(self, obligations: Obligations) -> Profile:
-        """This profile with what policy demands on top. Never looser in any field than it was."""
+        """Return this profile tightened by the policy's obligations. No field becomes looser."""
         bounds = obligations.sandbox.model_dump(exclude_none=True)
         if (patterns := bounds.pop("egress", None)) is not None:
             bounds["egress"] = restrict_to_hosts(self.egress, patterns)
@@ -98,23 +98,23 @@ class Profile(FrozenModel):
         return self.tightened(**bounds)
 
     def bounds(self) -> SandboxBounds:
-        """What of this profile can bound a single call in the sandbox of another."""
+        """Return the limits of this profile that can apply to a single call in a sandbox of another profile."""
         numbers = {name: getattr(self, name) for name in SandboxBounds.model_fields if name != "egress"}
         numbers["file_bytes"] = numbers["file_bytes"] or None  # 0 is no limit
         return SandboxBounds(**numbers, egress=tuple(rule.host for rule in self.egress.rules))
 
     def tightened(self, **limits: Any) -> Profile:
-        """This profile with these values where they are tighter; where they are looser, its own stay.
+        """Return this profile with each value that is tighter than its own.
 
         Raises:
-            KeyError: a field that no policy may set.
+            KeyError: a field that policy can't set.
         """
         changes = {name: TIGHTER[name](getattr(self, name), value) for name, value in limits.items()}
         return Profile.model_validate({**self.model_dump(), **changes})
 
 
 def looser(profile: Profile, than: Profile) -> tuple[str, ...]:
-    """The fields in which `profile` grants more than the other, or something else; empty where it grants no more."""
+    """Return the fields in which `profile` grants more than `than`, or something different; empty if there are none."""
     return tuple(
         name for name in Profile.model_fields if not _within(name, getattr(profile, name), getattr(than, name))
     )
@@ -124,7 +124,7 @@ def _within(name: str, value: Any, bound: Any) -> bool:
     if name not in TIGHTER:
         return bool(value == bound)
     tightest = TIGHTER[name]
-    return bool(tightest(value, value) == tightest(bound, value))  # with itself: rules come out in one order
+    return bool(tightest(value, value) == tightest(bound, value))  # with itself: puts rules in the same order
 
 
 def _least(one: float, other: float) -> float:
@@ -132,7 +132,7 @@ def _least(one: float, other: float) -> float:
 
 
 def _least_above_zero(one: float, other: float) -> float:
-    """Where 0 stands for no limit."""
+    """Return the lower value, where 0 means no limit."""
     return min(one or other, other or one)
 
 
@@ -144,7 +144,7 @@ def _stricter_of(*strictest_first: str) -> Callable[[Any, Any], Any]:
 
 
 RUNTIMES = ("runsc", "runc")
-"""The container runtimes that the sandbox's suites pass on, the stricter one first."""
+"""Container runtimes that pass the sandbox tests, strictest first."""
 TIGHTER: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(
         (
@@ -159,4 +159,4 @@ TIGHTER: dict[str, Callable[[Any, Any], Any]] = {
     "workspace_mode": _stricter_of(WorkspaceMode.NONE, WorkspaceMode.RO, WorkspaceMode.RW),
     "egress": intersect,
 }  # fmt: skip
-"""The tighter of two values, for each field that has such an order. Fields that have none can only be the same."""
+"""Returns the tighter of two values, by field. A field without an entry has no order and must be equal."""

@@ -1,4 +1,4 @@
-"""The sandboxes table: a row is written before the engine is called, so no container or volume exists without one."""
+"""SQL of the sandboxes table. A row is written before the engine is called, so every container and volume has one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST_UID = 265_535
 
 
 class NoToolUid(Fault):
-    """Every tool uid of the host is taken."""
+    """All tool uids of the host are taken."""
 
     code = "HOST_FULL"
     retryable = True
@@ -31,22 +31,22 @@ class NoToolUid(Fault):
 
 
 class SandboxState(StrEnum):
-    """Desired and actual state in one: the worker reconciles the host with it."""
+    """State of a sandbox, both desired and actual; the worker reconciles the host with it."""
 
     WANTED = "wanted"
     POOLED = "pooled"
-    """Started ahead of time and unassigned: a session can claim it."""
+    """In the warm pool: started, not claimed by a session."""
     COPY = "copy"
     """Throw-away sandbox with a copy of a session's workspace, for a dry run."""
     READY = "ready"
     PAUSED = "paused"
     """Frozen because the session is idle; the next call resumes it."""
     STOPPING = "stopping"
-    """Stop requested; still usable until the worker finds that no call runs."""
+    """Stop requested. Still usable until the worker finds that no call runs."""
     HALTING = "halting"
-    """Being stopped: no call runs, processes are ended, the workspace is kept."""
+    """Being stopped: no call runs, processes are ended, the workspace stays."""
     STOPPED = "stopped"
-    """Only the workspace is left; the next call starts the sandbox again."""
+    """Only the workspace exists; the next call starts the sandbox again."""
     STARTING = "starting"
     """Being started again after a stop."""
     CLOSING = "closing"
@@ -54,7 +54,7 @@ class SandboxState(StrEnum):
 
 
 STOPPED_STATES = (SandboxState.HALTING, SandboxState.STOPPED, SandboxState.STARTING)
-"""States between a stop and the end of the next start: no process of the sandbox exists that ran a call."""
+"""States between a stop and the end of the next start: no process that ran a call exists any more."""
 OPEN_STATES = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *STOPPED_STATES)
 """States of a sandbox that has not ended."""
 _ACTIVE_CALLS = (CallState.QUEUED.value, CallState.RUNNING.value)
@@ -71,9 +71,9 @@ class SandboxRow(FrozenModel):
     tool_uid: int
     image: str
     profile: str
-    """JSON of the profile in force."""
+    """JSON of the profile."""
     generation: int | None
-    """Generation of the worker that created it for its warm pool; None if it was created for the session."""
+    """Generation of the worker that created it for the warm pool; None if it was created for the session."""
     tenant_id: TenantId
     seed_artifact: str | None
     opened_from: str | None = None
@@ -81,12 +81,12 @@ class SandboxRow(FrozenModel):
     reason: str | None = None
     """Why it is closing, if it wasn't closed on request."""
     attestation: Attestation | None = None
-    """Read back from engine and kernel when it started."""
+    """Read back from engine and kernel at its start."""
     principal_id: str
     permission_mode: str
     runtime: str
     runner: str | None = None
-    """Boot id of the runner that was seen last."""
+    """Boot id of the last runner."""
     lives: int = 0
     """Number of earlier runners that were lost."""
     watch: bool = False
@@ -105,7 +105,7 @@ class PoolRow(FrozenModel):
 
 
 def profile_text(profile: Profile) -> str:
-    """A profile's JSON as stored in rows; equal profiles give equal texts."""
+    """Return a profile's JSON as stored in rows; equal profiles give equal texts."""
     return json.dumps(profile.model_dump(mode="json"))
 
 
@@ -124,9 +124,9 @@ def insert(
 ) -> int:
     """Insert a sandbox row: for a session, the warm pool, a dry run or an MCP server.
 
-    `generation`: the worker's, for pool and dry run. `source`: the MCP server's name; `serves`: the only session it serves.
-
     Returns its tool uid, the lowest free one of the host. The caller checks quotas (`domain.needs.reserve_sandbox`).
+    `generation`: the worker's, for pool and dry run. `source`: the MCP server's name. `serves`: the only session that
+    this server serves.
 
     Raises:
         NoToolUid: all uids of the host are taken.
@@ -158,39 +158,39 @@ def insert(
 
 
 def of_session(connection: Connection, session: str) -> SandboxRow | None:
-    """The session's sandbox row."""
+    """Return the session's sandbox row."""
     rows = _rows(connection, sandboxes.c.session_id == session)
     return rows[0] if rows else None
 
 
 def find(connection: Connection, sandbox: str) -> SandboxRow | None:
-    """The sandbox's row, if it serves a session: as its sandbox or as one of its MCP servers."""
+    """Return the sandbox's row if it serves a session: as its sandbox or as one of its MCP servers."""
     rows: Result[Any] = connection.execute(_SERVING_ROWS.where(sandboxes.c.id == sandbox))
     found = rows.first()
     return _row(found) if found is not None else None
 
 
 def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
-    """Rows of sessions' sandboxes on the host in these states; no pool rows."""
+    """Return the rows of sessions' sandboxes on the host in these states; no pool rows."""
     wanted = [state.value for state in states]
     return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
 
 
 def list_live(connection: Connection, host: HostId) -> list[SandboxId]:
-    """Every sandbox of the host that may have a container or volume."""
+    """Return every sandbox of the host that may have a container or volume."""
     query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value)
     return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
 
 
 def images_in_use(connection: Connection) -> set[str]:
-    """Image ids that hosts offer or live sandboxes use."""
+    """Return the image ids that hosts offer or live sandboxes use."""
     living = select(sandboxes.c.image).where(sandboxes.c.state != SandboxState.GONE.value)
     offered = (json.loads(text) for text in connection.execute(select(hosts.c.images)).scalars())
     return {*connection.execute(living).scalars(), *(image for images in offered for image in images.values())}
 
 
 def pool(connection: Connection, host: HostId) -> list[PoolRow]:
-    """Live rows of the host without a session: warm pool and dry runs."""
+    """Return the host's live rows without a session: warm pool and dry runs."""
     query = select(sandboxes).where(
         sandboxes.c.host_id == host,
         sandboxes.c.session_id.is_(None),
@@ -205,7 +205,7 @@ def pool(connection: Connection, host: HostId) -> list[PoolRow]:
 
 
 def of_sources(connection: Connection, host: HostId) -> list[SandboxId]:
-    """The host's sandboxes of MCP servers, including those left by an earlier worker."""
+    """Return the host's sandboxes of MCP servers, including those of an earlier worker."""
     query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.source.is_not(None))
     return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
 
@@ -243,13 +243,16 @@ def change_state(
 
 
 def mark_container_lost(connection: Connection, sandbox: SandboxId) -> bool:
-    """Mark as stopped after the container was lost and the workspace survived. False: it is closing or stopped."""
+    """Mark a sandbox as stopped after its container was lost and its workspace survived.
+
+    Returns False if it is closing or stopped.
+    """
     before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING)
     return change_state(connection, sandbox, before, SandboxState.STOPPED, lives=sandboxes.c.lives + 1)
 
 
 def record_runner(connection: Connection, sandbox: SandboxId, runner: str) -> bool:
-    """Store the runner's boot id. True: it replaced another runner, which was lost."""
+    """Store the runner's boot id. Returns True if it replaced another runner, which was lost."""
     is_it = sandboxes.c.id == sandbox
     known = connection.execute(select(sandboxes.c.runner).where(is_it)).scalar()
     if known == runner:
@@ -271,11 +274,11 @@ class IdleState(FrozenModel):
     idle_since: float | None
     """None while a call is queued or running."""
     awaits_person: bool
-    """Whether a call waits for approval."""
+    """Whether a call is waiting for approval."""
 
 
 def idle_states(connection: Connection, host: HostId, session: str | None = None) -> list[IdleState]:
-    """Idle timers of the host's sandboxes, or of that session's alone."""
+    """Return the idle timers of the host's sandboxes, or only of this session's."""
     states = [SandboxState.READY.value, SandboxState.PAUSED.value, SandboxState.STOPPED.value]
     query = _ROWS.add_columns(
         _has_calls_in(*_ACTIVE_CALLS).label("busy"),
@@ -296,7 +299,7 @@ def idle_states(connection: Connection, host: HostId, session: str | None = None
 
 
 def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
-    """Request a stop if the sandbox is ready or paused and no call is queued or running; False otherwise."""
+    """Request a stop if the sandbox is ready or paused and no call is queued or running. Returns False otherwise."""
     changed = connection.execute(
         update(sandboxes)
         .where(
@@ -310,7 +313,7 @@ def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
 
 
 def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
-    """Begin a requested stop if no call runs; False otherwise.
+    """Begin a requested stop if no call runs. Returns False otherwise.
 
     Calls claimed after this wait until the stop is done.
     """
@@ -327,7 +330,7 @@ def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
 
 
 def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> bool:
-    """Let a ready sandbox be paused if nothing was asked of it since; False: something was, or it is not ready."""
+    """Mark a ready sandbox as paused if it has been idle since `idle_before`. Returns False otherwise."""
     changed = connection.execute(
         update(sandboxes)
         .where(
@@ -344,7 +347,7 @@ def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> boo
 
 
 def record_activity(connection: Connection, sandbox: SandboxId, now: float) -> None:
-    """Something was seen to run in it at `now` (seconds since the epoch): it is idle from then on at the earliest."""
+    """Record that the sandbox was active at `now` (seconds since the epoch), which restarts its idle time."""
     connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox).values(active_at=now))
 
 
@@ -393,8 +396,8 @@ def claim_for_session(
 ) -> SandboxId | None:
     """Assign a pooled sandbox with exactly this image and profile to the session; None if there is none.
 
-    The row becomes `wanted`, as for a new sandbox; the worker's open then finds the container running. Skips sandboxes of
-    earlier workers of the host: their runner may be of another version.
+    The row becomes `wanted`, as for a new sandbox; the worker's open then finds the container running. Sandboxes of the
+    host's earlier workers are skipped: their runner may be of another version.
     """
     found = _claim_pooled_row(connection, host, image, profile, session_id=session, state=SandboxState.WANTED.value)
     return SandboxId(found.id) if found else None
@@ -403,7 +406,10 @@ def claim_for_session(
 def claim_for_preview(
     connection: Connection, host: HostId, *, image: str, profile: Profile
 ) -> tuple[SandboxId, int] | None:
-    """Take a pooled sandbox with exactly this image and profile for a dry run: id and tool uid; None if there is none."""
+    """Claim a pooled sandbox with exactly this image and profile for a dry run; None if there is none.
+
+    Returns its id and tool uid.
+    """
     found = _claim_pooled_row(connection, host, image, profile, state=SandboxState.COPY.value)
     return (SandboxId(found.id), found.tool_uid) if found else None
 
@@ -423,7 +429,7 @@ def _claim_pooled_row(
         )
         .order_by(sandboxes.c.id)
         .limit(1)
-        # On PostgreSQL two claims at once take two rows instead of waiting for each other; SQLite has one writer.
+        # On PostgreSQL, concurrent claims take different rows instead of waiting; SQLite has one writer.
         .with_for_update(skip_locked=True, of=sandboxes)
         .scalar_subquery()
     )

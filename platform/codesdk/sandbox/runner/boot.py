@@ -1,4 +1,4 @@
-"""Entry point of the runner: set-up that needs its rights, then the loop of `main`."""
+"""Entry point of the runner: does the set-up that needs root, drops privileges, then runs the loop of `main`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def main(text: str) -> None:
-    """Start with settings as JSON (see `spec.runner_settings`). Does not return."""
+    """Start the runner with settings as JSON (see `spec.runner_settings`). Does not return."""
     read_fd, write_fd = os.dup(0), os.dup(1)
-    # Nothing but the protocol may ever be on stdout: a stray print of ours must not break a frame.
+    # Keeps stdout for the protocol: a stray print would corrupt a frame.
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -27,7 +27,7 @@ def main(text: str) -> None:
     kernel.use_one_arena()
     settings = wire.load_json(text.encode())
     runner = Runner(settings, prepare(settings), read_fd, write_fd)
-    kernel.trim_memory()  # compiling the modules took three times what they take
+    kernel.trim_memory()  # compiling the modules needs three times their own memory
     try:
         runner.run()
     except SystemExit as end:
@@ -51,7 +51,7 @@ def prepare(settings: dict[str, Any]) -> ForkServer:
 
 
 def own_workspace(workspace: str, uid: int, gid: int) -> None:
-    """Chown the workspace's root directory, which is root's in a new volume. Not recursive; refuses a symlink."""
+    """Chown the workspace's root directory, which root owns in a new volume. Not recursive; refuses a symlink."""
     fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != uid:

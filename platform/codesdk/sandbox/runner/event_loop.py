@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from typing import Callable
 
     OnEvent = Callable[[int, int], object]
-else:  # what stands around these types is loaded by no other part of the runner
+else:  # saves memory: `collections` and `queue` load much more
     from _collections import deque
     from _queue import SimpleQueue
 
 
 class EventLoop:
-    """poll(2) over descriptors, one deadline, and calls posted from other threads."""
+    """A poll(2) loop: watches descriptors, waits until a deadline, and runs calls posted by other threads."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -32,12 +32,12 @@ class EventLoop:
         self.watch(self._wake_out, select.POLLIN, self._on_wake)
 
     def watch(self, fd: int, events: int, handler: OnEvent) -> None:
-        """Call `handler(fd, events)` on these events."""
+        """Call `handler(fd, events)` when these events occur."""
         self._handlers[fd] = handler
         self._poll.register(fd, events)
 
     def forget(self, fd: int) -> None:
-        """Stop watching. Idempotent."""
+        """Stop watching a descriptor. Idempotent."""
         if self._handlers.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
@@ -55,7 +55,7 @@ class EventLoop:
             self._callbacks.popleft()()
 
     def run_once(self, deadline: float | None) -> bool:
-        """Wait for events until the deadline (monotonic seconds); False on timeout."""
+        """Wait for events until the deadline (monotonic seconds) and handle them. Returns False on timeout."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         found = self._poll.poll(None if timeout is None else int(timeout) + 1)
         for fd, events in found:
@@ -66,7 +66,7 @@ class EventLoop:
 
 
 class SerialExecutor:
-    """A thread that runs jobs in order and posts each outcome to the loop."""
+    """Runs jobs in order on one thread and posts each outcome to the loop."""
 
     def __init__(self, name: str, loop: EventLoop, prepare: Callable[[], None]) -> None:
         self.loop = loop
@@ -92,5 +92,5 @@ class SerialExecutor:
             self.loop.post(self._queue.get()())
 
     def submit(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Run `work` on the thread; its result is called on the loop. Must not raise."""
+        """Run `work` on the thread, then call its result on the loop. `work` must not raise."""
         self._queue.put(work)

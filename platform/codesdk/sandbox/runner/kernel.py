@@ -1,7 +1,7 @@
-"""System calls that Python does not offer, or offers for the whole process where one thread is meant.
+"""System calls that Python lacks, or that it applies to the whole process when we need one thread.
 
-glibc's `setresuid` changes all threads. The raw call changes the calling thread alone, which is what lets one thread
-work with the tool's rights while the others keep root's three capabilities.
+glibc's `setresuid` changes all threads. The raw call changes only the calling thread, so one thread can work with the
+tool's rights while the others keep root's three capabilities.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHOWN, KILL, SETGID, SETUID = 0, 5, 6, 7
 """Capability numbers (linux/capability.h)."""
 
 SEED_UID = 65_533
-"""Uid and gid that own a workspace which tools only read, and fill it: neither root's nor a tool's, and no process's."""
+"""Uid and gid that fill and own a read-only workspace. Not root's, not a tool's; no other process runs with them."""
 
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
@@ -51,22 +51,22 @@ def _prctl(option: int, value: int) -> None:
 
 
 def set_thread_uids(real: int, effective: int, saved: int) -> None:
-    """Set this thread's uids; -1 keeps one."""
+    """Set the calling thread's uids; -1 keeps the current one."""
     _call("setresuid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
 
 
 def set_thread_gids(real: int, effective: int, saved: int) -> None:
-    """Set this thread's gids; -1 keeps one."""
+    """Set the calling thread's gids; -1 keeps the current one."""
     _call("setresgid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
 
 
 def clear_thread_groups() -> None:
-    """Drop this thread's supplementary groups."""
+    """Drop the calling thread's supplementary groups."""
     _call("setgroups", ctypes.c_long(0), ctypes.c_void_p(None))
 
 
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Keep only these capabilities of the calling thread."""
+    """Drop all capabilities of the calling thread except these."""
     mask = sum(1 << number for number in numbers)
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     low = mask & 0xFFFFFFFF
@@ -75,7 +75,7 @@ def keep_capabilities(numbers: Iterable[int]) -> None:
 
 
 def become_subreaper() -> bool:
-    """Make this process a subreaper. False: not supported, as under gVisor."""
+    """Make this process a subreaper. Returns False where that isn't supported, as under gVisor."""
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except OSError as error:
@@ -86,12 +86,12 @@ def become_subreaper() -> bool:
 
 
 def hide_memory() -> None:
-    """Make this process undumpable: no ptrace, no core, also for its own uid."""
+    """Make this process undumpable: no ptrace and no core dump, even for its own uid."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def show_memory() -> None:
-    """Undo `hide_memory`; its files in /proc belong to its uid again."""
+    """Undo `hide_memory`; the process's files in /proc belong to its uid again."""
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
@@ -108,7 +108,7 @@ def trim_memory() -> None:
 
 
 def inotify() -> int:
-    """A non-blocking inotify descriptor.
+    """Open a non-blocking inotify descriptor.
 
     Raises:
         OSError: EMFILE at the limit of the effective uid.
@@ -122,7 +122,7 @@ def inotify_add(fd: int, directory: int, mask: int) -> int:
     Raises:
         OSError: ENOSPC at the limit of the effective uid.
     """
-    path = ctypes.c_char_p(b"/proc/self/fd/%d" % directory)  # the directory that is open, whatever its path is by now
+    path = ctypes.c_char_p(b"/proc/self/fd/%d" % directory)  # the open directory, even if it was renamed
     return _checked("inotify_add_watch", _libc.inotify_add_watch(fd, path, ctypes.c_uint32(mask)))
 
 
@@ -139,7 +139,7 @@ def _checked(name: str, result: int) -> int:
 
 
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
-    """Open a path below a directory by the openat2 call.
+    """Open a path below a directory; the raw system call.
 
     Raises:
         OSError: ENOSYS if unsupported (kernel before 5.6, gVisor); EXDEV if the path leaves the directory.
@@ -150,7 +150,7 @@ def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> i
 
 
 def rename_new(source: int, name: str, target: int, new_name: str) -> None:
-    """Atomically rename without replacing.
+    """Rename atomically; never replaces the target.
 
     Raises:
         OSError: EEXIST if the target exists; ENOSYS or EINVAL if unsupported.

@@ -1,4 +1,4 @@
-"""The runner's main object: the connection to the worker, and the dispatch of requests."""
+"""The runner's main object: holds the connection to the worker and dispatches its requests."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ else:
 
 PROTOCOL = 1
 _CHUNK = 60 * 1024
-"""Output bytes per message; with its header it fits one fragment."""
+"""Output bytes per message; header and body together fit one fragment."""
 _MAX_QUEUED_BYTES = 256 * 1024
-"""Queued bytes above which no output is taken from the spools, so that control frames aren't delayed."""
+"""The spools wait while more than this is queued, so that control frames aren't delayed."""
 _EGRESS_BLOCK = 32 * 1024
-"""Egress bytes per message: its share of the connection next to each exec's output."""
+"""Egress bytes per message. Sets egress's share of the connection against the execs' output."""
 _COALESCE_S = 0.003
-"""How long the answer to a start waits for output or the end, and that to an acknowledgement for anything, to travel
-with it: each write wakes four threads outside."""
+"""How long a reply to a start or an acknowledgement waits for output or an exit to send with it. Each write wakes four
+threads in the worker."""
 
 
 class Runner:
@@ -53,7 +53,7 @@ class Runner:
         self._settings = settings
         self._in, self._out = read_fd, write_fd
         self._uid, self._gid = int(settings["uid"]), int(settings["gid"])
-        self._has_own_uid = self._uid != os.getuid()  # not so where there is no root: local sandboxes of a user
+        self._has_own_uid = self._uid != os.getuid()  # False in local sandboxes without root
         self._fork_server = fork_server
         self._environment = tool_environment(settings)
         self._loop = EventLoop()
@@ -101,7 +101,7 @@ class Runner:
     def _make_relay(self, port: int) -> Relay | None:
         if not port:
             return None
-        # Only here: an idle sandbox without egress does not pay for it.
+        # Imported only with egress, to save memory in other sandboxes.
         from codesdk.sandbox.runner.egress.relay import Relay  # noqa: PLC0415
 
         return Relay(
@@ -109,9 +109,9 @@ class Runner:
         )
 
     def _take_tool_ids(self) -> None:
-        """Switch the calling thread to the tool's effective ids for good, which drops its capabilities."""
+        """Switch the calling thread to the tool's effective ids permanently, which drops its capabilities."""
         if not self._has_own_uid:
-            return  # the runner is the tool's user, and has no capability to lose
+            return  # the runner already has the tool's ids and no capabilities
         kernel.clear_thread_groups()
         kernel.set_thread_gids(-1, self._gid, -1)
         kernel.set_thread_uids(-1, self._uid, -1)
@@ -145,7 +145,7 @@ class Runner:
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 ended.append(pid)
         except ChildProcessError:
-            pass  # there is none left
+            pass  # no child is left
         if self._fork_server.pid in ended:
             raise SystemExit("the fork server died: no exec can be started any more")
 
@@ -161,7 +161,7 @@ class Runner:
                     self._on_item(item)
             except wire.Malformed as error:
                 os.write(2, f"codesdk runner: a message was dropped: {error}\n".encode())
-                data = b""  # what came with it is in the decoder still
+                data = b""  # the decoder still has the rest
             else:
                 return
 
@@ -180,7 +180,7 @@ class Runner:
             self._nonce = hello.nonce
             self._connection += 1
             self._decoder.accept(hello.nonce)
-            self._outgoing.clear()  # half a frame may be lost with it: the new worker discards up to its ACK
+            self._outgoing.clear()  # may drop half a frame: the new worker discards everything before its ACK
             self._waiting = 0
             self._exec_requests.restart(hello.generation)
             self._snapshots.restart()
@@ -193,7 +193,7 @@ class Runner:
         try:
             self._execs.prepare()
         except OSError as error:
-            os.write(2, f"codesdk runner: no process for the next exec: {error}\n".encode())  # asked again at its start
+            os.write(2, f"codesdk runner: no process for the next exec: {error}\n".encode())  # retried at its start
 
     def _serve(self, message: wire.Message) -> None:
         operation = str(message.header.get("op"))
@@ -217,10 +217,10 @@ class Runner:
     def _reply_coalesced(self, number: int, header: Header, body: bytes) -> None:
         flush_at = self._flush_at if self._outgoing else time.monotonic() + _COALESCE_S
         self._reply(number, header, body)
-        self._flush_at = flush_at  # an earlier one's, so that nothing is held for longer
+        self._flush_at = flush_at  # keep the earliest, so that no reply waits longer
 
     def _reply_later(self, number: int) -> Callable[[Header, bytes], None]:
-        """A deferred reply; dropped if another connection has taken over."""
+        """Return a function that sends the reply later, or drops it if another connection has taken over."""
         connection = self._connection
 
         def answer(header: Header, body: bytes = b"") -> None:
@@ -310,7 +310,7 @@ class Runner:
             try:
                 process_tree.signal_tree(root, self._uid, number, excluding, killer_uid, bool(self._freeze_holders))
             except OSError as error:
-                # Nothing was signalled; the exec's phase asks again.
+                # Nothing was signalled; the exec retries when its phase's deadline passes.
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
             return done
 
@@ -333,7 +333,7 @@ class Runner:
         return found is not None and found.result is None
 
     def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
-        """Stop all tools, or resume them when no holder is left; serialized with other signals."""
+        """Stop all tools, or resume them when no holder is left. Serialized with other signals."""
         if stop:
             self._freeze_holders.add(who)
         else:
@@ -373,7 +373,7 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def tool_environment(settings: dict[str, Any]) -> dict[str, str]:
-    """Base environment of every exec: the image's ENV plus ours."""
+    """Return the base environment of every exec: the image's ENV plus ours."""
     found = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CODESDK_"))}
     found.update(settings["env"])
     found.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

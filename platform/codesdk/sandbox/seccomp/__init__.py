@@ -1,4 +1,4 @@
-"""The seccomp profile of sandboxes: an allowlist in which every group of system calls states its reason."""
+"""The seccomp profile of sandboxes: an allowlist that states a reason for every group of system calls."""
 
 from codesdk.sandbox.seccomp.filter import document, option
 

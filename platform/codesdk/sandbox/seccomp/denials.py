@@ -1,6 +1,6 @@
-"""System calls that stand in no grant on purpose, and why. Each is tried in a sandbox by the self check.
+"""System calls that are deliberately not granted, with reasons. The self-check tries each in a sandbox.
 
-Not the whole list of what is denied: that is everything outside `grants`.
+This isn't the whole list of denied calls: everything outside `grants` is denied.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Denial:
-    """A family of system calls that is refused although some tool might want it."""
+    """A family of system calls that is denied although some tool might use it."""
 
     family: str
     reason: str

@@ -1,6 +1,6 @@
-"""The profile in the engine's words. Pure data; it is sent inline, so remote engines need no file.
+"""Builds the seccomp profile in the engine's format. No I/O; it is sent inline, so remote engines need no file.
 
-Docker 20.10.10 or newer: older ones do not know `errnoRet`, and answer EPERM where the C library needs ENOSYS.
+Needs Docker 20.10.10 or later: older versions don't know `errnoRet` and return EPERM where the C library needs ENOSYS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codesdk.sandbox.seccomp.grants import (
 )
 
 ARCHITECTURES = ("SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64")
-"""Each alone. 32-bit programs and x32 are killed: a second entry into the kernel, past conditions on arguments."""
+"""Without sub-architectures: 32-bit and x32 programs are killed, whose calls bypass the conditions on arguments."""
 
 
 def _condition(argument: Argument) -> dict[str, Any]:
@@ -39,10 +39,10 @@ def _rule(grant: Grant) -> dict[str, Any]:
 
 
 def document(*, apart: bool = False) -> dict[str, Any]:
-    """The profile, as the engine reads it.
+    """Return the profile in the engine's format.
 
-    `apart`: for a sandbox that reads another's workspace. A socket there would be a way to be handed what is open for
-    writing, and a mount that is only read does not keep anybody from connecting to one.
+    `apart`: for a sandbox that reads another's workspace. Through a Unix socket there it could receive descriptors that
+    are open for writing, and a read-only mount doesn't prevent connecting to one.
     """
     left_out, instead = ({*NAMED_UNIX_SOCKETS, SOCKET_PAIRS}, CONNECTED_SOCKET_PAIRS) if apart else (set[Grant](), ())
     return {
@@ -57,5 +57,5 @@ def document(*, apart: bool = False) -> dict[str, Any]:
 
 @cache
 def option(*, apart: bool = False) -> str:
-    """The entry for a container's `security_opt`. The same text always: it is compared with what the engine has."""
+    """Return the entry for a container's `security_opt`. Always the same text: it is compared with the engine's."""
     return "seccomp=" + json.dumps(document(apart=apart), separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""What a tool or the runner may ask of the kernel, and why. A system call that stands in no group answers EPERM.
+"""The system calls that tools and the runner may make, with reasons. All others fail with EPERM.
 
-The list starts from what Python, Node, git, compilers, package managers, test runners and databases under test do.
+Derived from what Python, Node, git, compilers, package managers, test runners and databases under test use.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Argument:
-    """A condition on one argument: `(value & mask) == equals`, or `value == equals` where there is no mask.
+    """A condition on one argument: `(value & mask) == equals`, or `value == equals` without a mask.
 
-    The kernel takes an int from the lower half of the register; the filter sees all of it. A plain comparison therefore
-    refuses what has anything in the upper half, and a mask looks at the lower half only: both err on the strict side.
+    The kernel reads an int from the lower half of the register, but the filter compares all of it. A plain comparison
+    refuses any value with a set upper half, and a mask covers the lower half only. Both err on the strict side.
     """
 
     index: int
@@ -23,7 +23,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Grant:
-    """System calls that may be made; with conditions, only where all of them hold."""
+    """System calls that are allowed; with conditions, only if all of them hold."""
 
     reason: str
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ def _split(words: str) -> tuple[str, ...]:
 
 
 NEW_NAMESPACES = 0x7E020000
-"""Every CLONE_NEW* flag that `clone` takes."""
+"""All CLONE_NEW* flags of `clone`."""
 FILE_TYPE = 0o170000
 FIFO, REGULAR, SOCKET = 0o010000, 0o100000, 0o140000
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -43,16 +43,16 @@ NETLINK_ROUTE = 0
 SOCK_TYPE = 0xF
 SOCK_STREAM, SOCK_SEQPACKET = 1, 5
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Linux, the 32-bit uname, the 2.6 uname, both, and "only ask"; none of them weakens address randomisation."""
+"""Linux, 32-bit uname, 2.6 uname, both, and "query only". None weakens address space randomisation."""
 
 NAMED_UNIX_SOCKETS = (Grant("sockets between own processes", _split("socket"), (Argument(0, AF_UNIX),)),)
-"""By which processes meet at a place in the file system."""
+"""Sockets through which processes can connect by a path in the file system."""
 SOCKET_PAIRS = Grant("pairs of sockets between own processes", _split("socketpair"), (Argument(0, AF_UNIX),))
 CONNECTED_SOCKET_PAIRS = tuple(
     Grant(SOCKET_PAIRS.reason, SOCKET_PAIRS.names, (*SOCKET_PAIRS.where, Argument(1, kind, SOCK_TYPE)))
     for kind in (SOCK_STREAM, SOCK_SEQPACKET)
 )
-"""Those that stay a pair: one of datagrams can be connected anew, and send, to a place in the file system."""
+"""Pairs that stay connected. A datagram socket could be reconnected to a path in the file system."""
 GRANTS: tuple[Grant, ...] = (
     Grant(
         "memory of a process: allocators, loaders, just-in-time compilers, shared buffers between own processes",
@@ -215,5 +215,5 @@ GRANTS: tuple[Grant, ...] = (
 )
 
 ENOSYS_CALLS = ("clone3",)
-"""Answers ENOSYS: its flags lie in memory, which a filter cannot read, and on ENOSYS the C library uses `clone`. EPERM
-would break threads."""
+"""Fails with ENOSYS: its flags are in memory, which a filter can't read, and on ENOSYS the C library uses `clone`.
+EPERM would break threads."""

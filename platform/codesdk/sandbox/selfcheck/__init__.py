@@ -1,6 +1,6 @@
-"""Self check: probes that show, on this host, what a sandbox allows and prevents.
+"""Self-check: probes that show what a sandbox on this host allows and prevents.
 
-They use only the sandbox port, so they apply to every implementation. `suite` lists and runs them.
+They use only the sandbox port, so they run on every implementation. `suite` lists and runs them.
 """
 
 from codesdk.sandbox.selfcheck.context import Plan, ProbeContext

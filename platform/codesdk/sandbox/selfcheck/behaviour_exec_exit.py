@@ -1,4 +1,4 @@
-"""Probes of exec termination: exit, signals, timeout, cancel and out of memory; and of leftover processes."""
+"""Probes of how execs end: exit codes, signals, timeout, cancel, out of memory, and leftover processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.sandbox.selfcheck.expectations import CompletedExec, expect, expect
 from codesdk.sandbox.selfcheck.probe import Probe
 
 SOON_S = 6.0
-"""A timed-out exec with a grace of 0.3 s ends in 1 s here; this leaves room for a loaded machine."""
+"""Allowance for a loaded machine; a timed-out exec with a grace of 0.3 s normally ends within 1 s."""
 
 
 def _codes(context: ProbeContext) -> None:
@@ -19,7 +19,7 @@ def _codes(context: ProbeContext) -> None:
 
 
 def _codes_of_others(context: ProbeContext) -> None:
-    # What `timeout`, shells and engines use for ends that they made.
+    # The codes that `timeout`, shells and engines use for programs that they ended or couldn't start.
     for code in (124, 125, 126, 127, 137, 143):
         expect_exit(context.sh(f"exit {code}"), code)
 
@@ -32,7 +32,7 @@ def _own_signal(context: ProbeContext) -> None:
 
 
 def _timed_out(context: ProbeContext, line: str, marker: str, *, timeout_s: float = 0.7) -> CompletedExec:
-    """Run a line that starts a process with the marker in its arguments; see it live, and be gone after the end."""
+    """Run a line that starts a process with the marker; check that it runs, and is gone after the timeout."""
     running = context.start_exec(context.sandbox, context.request("sh", "-c", line, timeout_s=timeout_s + 1.0))
     expect(context.is_running(marker), "the process to be ended was never seen to live")
     ran = expect_end(running.end(), ExitKind.TIMED_OUT)

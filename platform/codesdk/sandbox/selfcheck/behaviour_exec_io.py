@@ -13,7 +13,7 @@ from codesdk.sandbox.selfcheck.probe import Probe
 
 MIB = 1024 * 1024
 MARKS = 1 << 30
-"""Groups from here on belong to one exec each: its mark, where the runtime has no subreapers."""
+"""First group id that marks an exec, where the runtime has no subreapers."""
 EVERY_BYTE = bytes(range(256))
 ODD_WORDS = ("", " ", "a b", "$(id)", "`id`", "'\"", "*", "\\", "-n", "é😀", "line\nbreak", ";rm", "\x01\x7f")
 
@@ -26,7 +26,7 @@ def _streams_apart(context: ProbeContext) -> None:
 
 
 def _every_byte(context: ProbeContext) -> None:
-    # Made inside from octal escapes: an encoding mistake made on the way in could cancel one made on the way out.
+    # Uses octal escapes: encoding errors on the way in and out could cancel each other.
     octal = "".join(f"\\{value:03o}" for value in EVERY_BYTE)
     expect_equal("stdout", expect_exit(context.run("printf", octal)).stdout, EVERY_BYTE)
     expect_equal("stderr", expect_exit(context.sh(f"printf '{octal}' >&2")).stderr, EVERY_BYTE)
@@ -77,7 +77,7 @@ def _dropped(context: ProbeContext) -> None:
     ran = expect_exit(context.sh("cat; printf e >&2", stdin=data, keep_bytes=1000))
     expect_equal("kept", (len(ran.stdout), ran.stderr), (1000, b"e"))
     expect_equal("bytes, dropped", (ran.result.stdout.bytes, ran.result.stdout.dropped), (5000, 4000))
-    # Head, or head and tail: but what is kept is what was written.
+    # Either the head, or head and tail, of the bytes written.
     heads = [size for size in range(1001) if ran.stdout == data[:size] + data[len(data) - (1000 - size) :]]
     expect(heads, f"what was kept is no part of what was written: {ran.stdout[:100]!r}")
 
@@ -111,7 +111,7 @@ def _words(context: ProbeContext) -> None:
 
 
 def _many_words(context: ProbeContext) -> None:
-    # A single word may hold 128 KiB (MAX_ARG_STRLEN), so a megabyte comes in pieces.
+    # One argument is limited to 128 KiB (MAX_ARG_STRLEN).
     words = [f"{number:02d}" * (32 * 1024) for number in range(16)]
     ran = expect_exit(context.run("sh", "-c", 'echo $#; printf %s "$@" | sha256sum', "sh", *words))
     digest = hashlib.sha256("".join(words).encode()).hexdigest()

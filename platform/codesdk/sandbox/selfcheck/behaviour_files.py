@@ -28,7 +28,7 @@ Answer = FileContent | FileInfo | Listing | tuple[FileInfo, ...] | FileRefused
 
 
 def write_files(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
-    """Write, and insist that it was done."""
+    """Write files; fails the probe if refused."""
     answer = sandbox.files.write(writes)
     if isinstance(answer, FileRefused):
         raise ProbeFailed(f"a write of {answer.path} was refused: {answer.error} {answer.message}")
@@ -36,7 +36,7 @@ def write_files(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
 
 
 def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | None = None) -> FileContent:
-    """Read, and insist that it was done."""
+    """Read a file; fails the probe if refused."""
     answer = sandbox.files.read(path, offset=offset, length=length)
     if isinstance(answer, FileRefused):
         raise ProbeFailed(f"a read of {path} was refused: {answer.error} {answer.message}")
@@ -44,7 +44,7 @@ def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | Non
 
 
 def expect_refused(answer: Answer, *errors: FileError) -> None:
-    """Insist on a refusal with one of these words, and a sentence for people."""
+    """Check that the answer is a refusal with one of these errors and a message."""
     if not isinstance(answer, FileRefused):
         raise ProbeFailed(f"it was done, where {' or '.join(errors)} must be seen")
     if answer.error not in errors or not answer.message:
@@ -59,7 +59,7 @@ def _round_trip(context: ProbeContext, content: bytes) -> None:
     found = read_file(context.sandbox, "trip/file")
     expect_equal("content", found.data, content)
     expect_equal("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
-    # Through the other door as well: files and execs must see the same.
+    # File operations and execs must see the same content.
     expect_equal(
         "digest inside",
         expect_exit(context.run("sha256sum", "trip/file")).stdout[:64],
@@ -195,7 +195,7 @@ def _atomic(context: ProbeContext) -> None:
 
 
 def _whole_or_old(context: ProbeContext) -> None:
-    """A reader inside never sees half of a file that is being replaced."""
+    """Check that a reader inside never sees half of a file that is being replaced."""
     old, new = b"o" * (1 << 20), b"n" * (1 << 20)
     write_files(context.sandbox, FileWrite(path="swap", content=old))
     watch = """
@@ -285,7 +285,7 @@ def _hostile_archives(context: ProbeContext) -> None:
 def _collect_changes(
     context: ProbeContext, watch: Watch, met: Callable[[set[tuple[str, str]]], object]
 ) -> set[tuple[str, str]]:
-    """Kind and path of what is told, until `met` says so."""
+    """Collect kind and path of reported changes until `met` returns a true value."""
     told: set[tuple[str, str]] = set()
     after, deadline = 0, time.monotonic() + DEADLINE_S
     while not met(told):
@@ -299,7 +299,7 @@ def _collect_changes(
 
 
 def _watch_run(context: ProbeContext, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
-    """Run a line in the empty directory `seen`, which is watched."""
+    """Run a line in the empty directory `seen` while it is watched."""
     expect_exit(context.sh("rm -rf seen && mkdir seen"))
     watch = context.sandbox.files.watch("seen")
     if isinstance(watch, FileRefused):

@@ -15,26 +15,26 @@ from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed
 
 DEADLINE_S = 30.0
-"""Wall time of a probe's exec that is expected to end by itself; a loaded machine with two cores needs 3 s at most."""
+"""Wall time limit of a probe's exec; a loaded machine with two cores needs at most 3 s."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What sandboxes are made from."""
+    """Settings for the sandboxes of a run."""
 
     instance: str
     image: str
     """Image id or digest."""
     runtime: str = Profile().runtime
     profile: dict[str, Any] | None = None
-    """Changes to the default profile, for every sandbox of the run."""
+    """Changes to the default profile for all sandboxes of the run."""
 
 
 class ProbeContext:
-    """Sandboxes of one run. Not for several threads; probes that need some start their own."""
+    """Sandboxes of one run. Not thread-safe; probes that need threads start their own."""
 
     def __init__(self, sandboxes: Sandboxes, plan: Plan, *, uids: Iterator[int], ids: Callable[[], str]) -> None:
-        """Uids: numbers that no other sandbox of the host has. Ids: a new word at each call."""
+        """`uids`: yields uids that no other sandbox of the host has. `ids`: returns a new id at each call."""
         self.sandboxes = sandboxes
         self.plan = plan
         self._uids = uids
@@ -43,7 +43,7 @@ class ProbeContext:
         self._shared: Sandbox | None = None
 
     def spec(self, **profile: Any) -> SandboxSpec:
-        """A new sandbox's; the arguments change the profile."""
+        """Return the spec of a new sandbox; the arguments change the profile."""
         runtime = {"runtime": self.plan.runtime, "grace_s": 0.3}
         return SandboxSpec(
             owner=f"sbx_{self._ids()}",
@@ -56,20 +56,20 @@ class ProbeContext:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The one that is shared by probes which do no harm."""
+        """The sandbox that harmless probes share."""
         if self._shared is None:
             self._shared = self.sandboxes.open(self.spec())
         return self._shared
 
     def renew(self) -> None:
-        """Let the next probe have a new shared sandbox."""
+        """Destroy the shared sandbox; the next probe gets a new one."""
         shared, self._shared = self._shared, None
         if shared is not None:
             self.sandboxes.destroy(shared.owner)
 
     @contextmanager
     def own(self, **profile: Any) -> Iterator[Sandbox]:
-        """A sandbox for one probe."""
+        """Open a sandbox for one probe, and destroy it afterwards."""
         made = self.sandboxes.open(self.spec(**profile))
         try:
             yield made
@@ -77,11 +77,11 @@ class ProbeContext:
             self.sandboxes.destroy(made.owner)
 
     def request(self, *argv: str, **more: Any) -> ExecRequest:
-        """An exec with an identity of its own."""
+        """Build an exec request with a new call id."""
         return ExecRequest(argv=argv, **{"call": f"call_{self._ids()}", "timeout_s": DEADLINE_S, **more})
 
     def run(self, *argv: str, sandbox: Sandbox | None = None, **more: Any) -> CompletedExec:
-        """Run to the end and collect; in the shared sandbox where none is given."""
+        """Run a program to its end and collect its output; in the shared sandbox by default."""
         return self.run_request(sandbox or self.sandbox, self.request(*argv, **more))
 
     def sh(self, line: str, sandbox: Sandbox | None = None, **more: Any) -> CompletedExec:
@@ -89,11 +89,11 @@ class ProbeContext:
         return self.run("sh", "-c", line, sandbox=sandbox, **more)
 
     def python(self, program: str, sandbox: Sandbox | None = None, *words: str, **more: Any) -> CompletedExec:
-        """Run a Python program, isolated from what lies in the workspace."""
+        """Run a Python program, isolated from the workspace's modules."""
         return self.run("python3", "-I", "-c", program, *words, sandbox=sandbox, **more)
 
     def stat_file(self, path: str, sandbox: Sandbox | None = None) -> tuple[int, int, int]:
-        """Permission bits, owner and size of a file, as a tool sees them. Not by `stat`: it fails under gVisor of 2022."""
+        """Return permission bits, owner and size of a file as a tool sees them. `stat` fails under gVisor of 2022."""
         ran = self.python(
             "import os, sys; s = os.stat(sys.argv[1]); print(s.st_mode, s.st_uid, s.st_size)", sandbox, path
         )
@@ -106,10 +106,10 @@ class ProbeContext:
     def run_request(
         self, sandbox: Sandbox, request: ExecRequest, first: Callable[[], None] = lambda: None
     ) -> CompletedExec:
-        """Run a request and collect; `first` is called with the first output.
+        """Run a request and collect its output; calls `first` at each chunk of output.
 
         Raises:
-            Unmet: the output had a hole or an overlap.
+            ProbeFailed: the output had a gap or an overlap.
         """
         output = {"stdout": bytearray(), "stderr": bytearray()}
         left_out = {"stdout": 0, "stderr": 0}
@@ -119,7 +119,7 @@ class ProbeContext:
             missing = chunk.offset - len(held) - left_out[chunk.stream]
             if missing < 0 or (missing and left_out[chunk.stream]):
                 raise ProbeFailed(f"{chunk.stream} went on at {chunk.offset}, where {len(held)} bytes had come")
-            left_out[chunk.stream] += missing  # once, where output was dropped
+            left_out[chunk.stream] += missing  # allowed once, for dropped output
             held.extend(chunk.data)
             first()
 
@@ -133,15 +133,15 @@ class ProbeContext:
         return CompletedExec(result, bytes(output["stdout"]), bytes(output["stderr"]), time.monotonic() - started)
 
     def start_exec(self, sandbox: Sandbox, request: ExecRequest) -> RunningExec:
-        """Start it on a thread and wait for its first output."""
+        """Start an exec on a thread and wait for its first output."""
         return RunningExec(self, sandbox, request)
 
     def marker(self) -> str:
-        """A number of seconds that no other process of the sandbox sleeps; `sleep MARKER` can be searched for."""
+        """Return a number of seconds that no other process sleeps, so that `sleep MARKER` can be found."""
         return f"3{next(self._calls):05d}"
 
     def is_running(self, marker: str, sandbox: Sandbox | None = None) -> bool:
-        """Whether a process with that word in its arguments runs in the sandbox."""
+        """Return whether a process with this word in its arguments runs in the sandbox."""
         ran = self.python(_SEARCH, sandbox, env={"CODESDK_MARKER": marker})
         if ran.stdout not in (b"lives\n", b"gone\n"):
             raise ProbeFailed(f"the search for processes answered {ran.stdout[:200]!r} {ran.stderr[:200]!r}")
@@ -153,7 +153,7 @@ class ProbeContext:
 
 
 class RunningExec:
-    """An exec on a thread."""
+    """An exec that runs on a thread."""
 
     def __init__(self, context: ProbeContext, sandbox: Sandbox, request: ExecRequest) -> None:
         self.request = request
@@ -175,15 +175,15 @@ class RunningExec:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the exec is still running."""
         return self._thread.is_alive()
 
     def cancel(self) -> bool:
-        """End it."""
+        """Cancel the exec."""
         return self._sandbox.cancel(self.request.call, self.request.attempt)
 
     def end(self) -> CompletedExec:
-        """Wait for its end."""
+        """Wait for the exec to end and return it."""
         self._thread.join(2 * DEADLINE_S)
         if self._error is not None:
             raise self._error

@@ -1,7 +1,7 @@
-"""Escape attempts as data: a Python body that tries, and the kernel errors that count as prevented.
+"""Escape attempts as data: a Python body that makes them, and the kernel errors that count as prevented.
 
-A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that begins with `+`
-is a control: it must be DONE, or else the probe did not get as far as it says.
+A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that starts with `+`
+is a control: it must print DONE, or the probe didn't work as intended.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ GVISOR_ERRNOS = frozenset(
         "EHOSTUNREACH",
     ]
 )
-"""Answers that close a way under gVisor as well: its own kernel says no in more words than Linux."""
+"""Further errors that count as prevented under gVisor, whose kernel uses other errors than Linux."""
 
 
 @dataclass(frozen=True)
 class EscapeAttempts:
-    """Tries, and what may come of them. Strict: an error that only says "not like that" would not show a closed way."""
+    """Escape attempts and the errors that prevent them. Other errors fail: they may only mean a wrong argument."""
 
     body: str
     closed: frozenset[str]
 
     def __call__(self, context: ProbeContext) -> None:
-        """See every try refused, and every control succeed."""
+        """Check that every attempt is refused and every control succeeds."""
         closed = self.closed | GVISOR_ERRNOS if context.plan.runtime == "runsc" else self.closed
         ran = context.python(PRELUDE + self.body)
         tried = [
@@ -76,5 +76,5 @@ def _expect_completion(ran: CompletedExec) -> None:
 
 
 def refused_with(body: str, *closed: str) -> Check:
-    """Attempts that must all be answered with one of these."""
+    """Return attempts that must all fail with one of these errors."""
     return EscapeAttempts(body, frozenset(closed))

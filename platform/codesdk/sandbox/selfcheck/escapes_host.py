@@ -131,7 +131,7 @@ def _mounts(context: ProbeContext) -> None:
 
 
 def _read_only(context: ProbeContext) -> None:
-    # A tool may not write there by its rights alone; that it could not as root either is the second barrier.
+    # Tools lack the permission to write there anyway; read-only mounts are the second barrier.
     seen = expect_exit(context.python(_READ_ONLY)).stdout.decode().strip()
     expect_equal("root, /proc/sys, /sys; writable ones", seen, "['ro', 'ro', 'ro'] []")
 
@@ -175,7 +175,7 @@ def _descriptors(context: ProbeContext) -> None:
     expect_equal(
         "descriptors and directory", expect_exit(context.python(program)).stdout.decode(), f"[0, 1, 2] {workspace}\n"
     )
-    for number in range(3, 12):  # CVE-2024-21626 in small
+    for number in range(3, 12):  # as in CVE-2024-21626
         expect_end(context.run("pwd", cwd=f"/proc/self/fd/{number}"), ExitKind.SPAWN_FAILED)
 
 
@@ -262,7 +262,7 @@ for path in ("/etc/passwd", "/etc/hosts", "/usr/bin/env"):
 
 
 def _own_files(context: ProbeContext) -> None:
-    """A file of root's is not read by file operations either."""
+    """Check that a tool can read its own hard links but not root's files."""
     write_files(context.sandbox, FileWrite(path="mine", content=b"x"))
     expect_exit(context.sh("ln -f mine second && cat second"))
     answer = context.sandbox.files.read("second")

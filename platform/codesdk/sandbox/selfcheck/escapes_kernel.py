@@ -13,7 +13,7 @@ from codesdk.sandbox.selfcheck.probe import Check, Probe
 from codesdk.sandbox.selfcheck.syscall_numbers import NUMBERS
 
 BOUNDING = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 7
-"""CHOWN, KILL, SETGID, SETUID: the runner's, which stay in a tool's bounding set and are out of its reach."""
+"""CHOWN, KILL, SETGID, SETUID: the runner's capabilities, in a tool's bounding set but impossible to gain."""
 
 _DENIED = """
 import json
@@ -44,10 +44,10 @@ def _denied(denial: Denial) -> Check:
     def check(context: ProbeContext) -> None:
         lines = expect_exit(context.python(program)).stdout.decode().splitlines()
         if lines == ["machine False"]:
-            return  # this kind of machine has none of these calls
+            return  # this architecture has none of these calls
         expect_equal("first line", lines[:1], ["machine True"])
-        # EPERM is the filter's answer. Of these calls with these arguments the kernel gives it without a filter only
-        # where a capability is asked for first; ENOSYS where the kernel was built without the call.
+        # EPERM is the filter's error. For these arguments the kernel itself only returns it for calls that check a
+        # capability first; ENOSYS means that the kernel was built without the call.
         let_in = [line for line in lines[1:] if line.split()[-1] not in ("EPERM", "ENOSYS")]
         expect(not let_in, f"the kernel was reached: {', '.join(let_in)}")
 
@@ -151,7 +151,7 @@ def _other_entry(context: ProbeContext) -> None:
     machine = expect_exit(context.run("uname", "-m")).stdout.strip()
     expect(machine, "the machine has no name")
     if machine != b"x86_64":
-        return  # only there one program can use both tables
+        return  # only on x86_64 a program can use both system call tables
     ran = context.python(PRELUDE + _INT80)
     expect(ran.stdout.startswith(b"begun"), f"it did not run: {ran.stderr[-200:]!r}")
     if b"reached" in ran.stdout or ran.result.kind is not ExitKind.SIGNALED:

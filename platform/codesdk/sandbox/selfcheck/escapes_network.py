@@ -22,7 +22,7 @@ attempt("+connect on loopback", loopback)
 METADATA = ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254")
 OUTSIDE = ("1.1.1.1", "8.8.8.8", "10.0.0.1", "172.17.0.1", "192.168.0.1", "2606:4700:4700::1111", "fe80::1")
 NO_ROUTE = ("ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EINVAL")
-"""No network at all. A refused or timed-out connection would mean that a packet had somewhere to go."""
+"""Errors of a sandbox without network. A refused or timed-out connection would mean that a packet was sent."""
 _NAMES = """
 for name in ("example.com", "host.docker.internal", "metadata.google.internal"):
     attempt("resolve " + name, lambda: socket.getaddrinfo(name, 80))

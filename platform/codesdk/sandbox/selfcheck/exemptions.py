@@ -1,4 +1,4 @@
-"""Probes that a runtime can't run, with the reason. All others must pass."""
+"""Probes that a runtime can't run, with reasons. All other probes must pass."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ EXEMPT: dict[str, dict[str, str]] = {
 
 
 def exemption(runtime: str, probe: str) -> str:
-    """Why the probe is not run on this runtime; empty where it is."""
+    """Return why the probe isn't run on this runtime; empty if it is."""
     return EXEMPT.get(runtime, {}).get(probe, "")

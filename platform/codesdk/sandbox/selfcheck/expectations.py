@@ -8,12 +8,12 @@ from codesdk.sandbox.port import ExecResult, ExitKind
 
 
 class ProbeFailed(Exception):
-    """What must be seen was not; the message says what was seen instead."""
+    """The sandbox didn't behave as expected; the message says what happened instead."""
 
 
 @dataclass(frozen=True)
 class CompletedExec:
-    """A finished exec with its whole output."""
+    """A finished exec with all its output."""
 
     result: ExecResult
     stdout: bytes
@@ -28,13 +28,13 @@ def expect(met: object, otherwise: str) -> None:
 
 
 def expect_equal(what: str, seen: object, wanted: object) -> None:
-    """Raise `ProbeFailed` unless the two are equal."""
+    """Raise `ProbeFailed` unless the two values are equal."""
     if seen != wanted:
         raise ProbeFailed(f"{what}: {_short(seen)}, where {_short(wanted)} must be seen")
 
 
 def expect_exit(ran: CompletedExec, code: int = 0) -> CompletedExec:
-    """The exec ended by itself with that code."""
+    """Raise `ProbeFailed` unless the exec exited with this code."""
     result = ran.result
     if (result.kind, result.exit_code) != (ExitKind.EXITED, code):
         how = f"{result.kind} with code {result.exit_code}, signal {result.signal} {result.error}"
@@ -43,7 +43,7 @@ def expect_exit(ran: CompletedExec, code: int = 0) -> CompletedExec:
 
 
 def expect_end(ran: CompletedExec, *kinds: ExitKind) -> CompletedExec:
-    """The exec ended in one of these ways."""
+    """Raise `ProbeFailed` unless the exec ended in one of these ways."""
     if ran.result.kind not in kinds:
         raise ProbeFailed(
             f"it {ran.result.kind} (code {ran.result.exit_code}, signal {ran.result.signal}), not {' or '.join(kinds)}"

@@ -19,7 +19,7 @@ def _listing(sandbox: Sandbox, path: str, depth: int = 1) -> Listing:
 
 
 def _destructive(line: str, word: bytes) -> Check:
-    """A shell line in a sandbox of its own that must say a word (so it is known to have run); then all still works."""
+    """Run a shell line in its own sandbox; it must print `word`, and the sandbox must still work afterwards."""
 
     def check(context: ProbeContext) -> None:
         with context.own() as sandbox:
@@ -40,7 +40,7 @@ def _signals(name: str) -> Check:
     def check(context: ProbeContext) -> None:
         marker = context.marker()
         with context.own() as sandbox:
-            # A process of the tool's own shows that the signal was sent; everything else must not have felt it.
+            # The tool's own process shows that the signal was sent; no other process may be affected.
             victim = context.start_exec(
                 sandbox, context.request("sh", "-c", f"echo up; sleep {marker}; echo woke", timeout_s=20)
             )
@@ -107,7 +107,7 @@ def _link_loops(context: ProbeContext) -> None:
         )
     )
     expect_refused(context.sandbox.files.read("loops/a"), FileError.OUTSIDE, FileError.NOT_FOUND)
-    # As many names as are listed are files of their own; no link is followed into the same again.
+    # No link may be followed, which would list the same files again.
     expect_equal("entries", len(_listing(context.sandbox, "loops", depth=10).entries), 204)
 
 

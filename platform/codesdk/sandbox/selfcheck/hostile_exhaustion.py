@@ -10,9 +10,9 @@ from codesdk.sandbox.selfcheck.probe import Probe
 
 MIB = 1 << 20
 FEW_PROCESSES = 20
-"""What a quiet sandbox has at most: init, runner, nursery, a shepherd in reserve, and the program that counts."""
+"""Maximum processes of an idle sandbox: init, runner, fork server, idle subreapers, and the counting program."""
 BOUND_S = 15.0
-"""A fork bomb with a timeout of 1 s ends in 3 s here."""
+"""A fork bomb with a timeout of 1 s ends within 3 s."""
 _COUNT = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
 
 

@@ -11,14 +11,14 @@ from codesdk.sandbox.selfcheck.context import ProbeContext
 
 
 class Group(StrEnum):
-    """What a probe is about."""
+    """Kind of a probe."""
 
     BEHAVIOUR = "behaviour"
-    """What callers rely on."""
+    """Behaviour that callers rely on."""
     HOSTILE = "hostile"
-    """Programs that try to hurt the sandbox's own machinery; it must still answer afterwards."""
+    """Programs that attack the sandbox itself; it must still work afterwards."""
     ESCAPE = "escape"
-    """Ways out, each of which must be closed."""
+    """Attempts to break out, all of which must fail."""
 
 
 class Status(StrEnum):
@@ -27,28 +27,28 @@ class Status(StrEnum):
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "fail"
     EXEMPT = "exempt"
-    """This runtime cannot show it; the reason is stated and the probe is not run."""
+    """Not run, because this runtime can't show it; `reason` says why."""
 
 
 class Outcome(FrozenModel):
-    """One probe's end."""
+    """Result of one probe."""
 
     name: str
     group: Group
     status: Status
     reason: str
-    """Of a pass: what was seen to hold. Of a failure: what was seen instead. Of an exemption: why."""
+    """Pass: what holds. Fail: what happened instead. Exempt: why it wasn't run."""
 
 
 Check = Callable[[ProbeContext], None]
-"""Looks; raises `Unmet`, or a `Fault` where the sandbox itself failed."""
+"""Raises `ProbeFailed`, or a `Fault` if the sandbox itself failed."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to look at."""
+    """One check of a sandbox."""
 
     name: str
     sees: str
-    """What must be seen, as a statement."""
+    """The expected behaviour, as a statement."""
     check: Check

@@ -30,13 +30,13 @@ _GROUP_OF = {probe.name: group for group, probes in GROUPS.items() for probe in 
 
 
 def run(context: ProbeContext, probes: Sequence[Probe] = PROBES) -> Iterator[Outcome]:
-    """Every probe's end, as it comes. What goes wrong in a probe is its failure, and the next one has a new sandbox.
+    """Run the probes and yield each result. A failed probe doesn't stop the run; the next one gets a new sandbox.
 
     Raises:
         Fault: no sandbox can be opened at all (engine, image, runtime).
     """
     context.renew()
-    _ = context.sandbox  # before the first probe: where this fails, nothing can be said of any
+    _ = context.sandbox  # open it before the first probe: if this fails, no probe can run
     try:
         for probe in probes:
             outcome = check(context, probe)
@@ -48,7 +48,7 @@ def run(context: ProbeContext, probes: Sequence[Probe] = PROBES) -> Iterator[Out
 
 
 def check(context: ProbeContext, probe: Probe) -> Outcome:
-    """Run one."""
+    """Run one probe."""
     group = _GROUP_OF[probe.name]
     reason = exemption(context.plan.runtime, probe.name)
     if reason:

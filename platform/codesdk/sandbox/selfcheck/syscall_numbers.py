@@ -34,4 +34,4 @@ NUMBERS: dict[str, dict[str, int]] = {
         "vhangup": 58, "vmsplice": 75,
     },
 }  # fmt: skip
-"""By machine; a call that a machine does not have is not in its table."""
+"""By architecture; a table lacks the calls that its architecture doesn't have."""

@@ -1,1 +1,1 @@
-"""The egress listener inside the sandbox, and who connects to it."""
+"""The egress listener inside the sandbox, and the check of who connects to it."""

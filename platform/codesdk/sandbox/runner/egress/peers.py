@@ -1,8 +1,8 @@
 """Identifies the process at the other end of a loopback connection, from /proc.
 
-A credential alone would not do: every tool process has the same uid, so each can read another's environment. The
-kernel's table says which socket is connected to us, and /proc which processes hold it. To look into a tool's
-descriptors a thread must have the tool's ids; root without CAP_SYS_PTRACE may not.
+A credential alone isn't enough: all tool processes share a uid, so each can read another's environment. The kernel's
+socket table shows which socket is connected to ours, and /proc shows which processes hold it. Reading a tool's
+descriptors takes a thread with the tool's ids; root without CAP_SYS_PTRACE can't.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MAPPED = "0" * 16 + "{:08X}".format(int.from_bytes(b"\0\0\xff\xff", sys.byteord
 
 
 def _word(host: str) -> str:
-    """An IPv4 address as in /proc/net/tcp: hex in host byte order."""
+    """Format an IPv4 address as in /proc/net/tcp: hex in host byte order."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") -> int | None:
-    """Inode of the socket bound to `peer` and connected to `ours`; None if it is gone."""
+    """Return the inode of the socket bound to `peer` and connected to `ours`; None if it is gone."""
     ends = tuple((_word(host), f":{port:04X}") for host, port in (peer, ours))
-    # A program that connects with an IPv6 socket to ::ffff:127.0.0.1 stands in the other table.
+    # A program that connects from an IPv6 socket to ::ffff:127.0.0.1 is listed in tcp6.
     for name, prefix in (("tcp", ""), ("tcp6", _MAPPED)):
         local, remote = (prefix + word + port for word, port in ends)
         try:
@@ -40,7 +40,7 @@ def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") 
 
 
 def holders(inode: int, root: str = "/proc") -> list[int]:
-    """Processes that have the socket open and are visible to this thread."""
+    """Return the processes that have the socket open and are visible to this thread."""
     wanted = "socket:[" + str(inode) + "]"
     names = filter(str.isdigit, os.listdir(root))
     return [int(name) for name in names if _holds(root + "/" + name + "/fd", wanted)]
@@ -50,7 +50,7 @@ def _holds(folder: str, wanted: str) -> bool:
     try:
         names = os.listdir(folder)
     except OSError:
-        return False  # it ended, or is not a tool's
+        return False  # it ended, or it isn't a tool's process
     for name in names:
         try:
             if os.readlink(folder + "/" + name) == wanted:
@@ -61,7 +61,7 @@ def _holds(folder: str, wanted: str) -> bool:
 
 
 def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
-    """For each process that holds the peer's socket: its pid and all ancestors. Empty if none is found."""
+    """Return a set per process that holds the peer's socket: its pid and all ancestors. Empty if none is found."""
     inode = inode_of(peer, ours)
     if inode is None:
         return []
@@ -71,7 +71,7 @@ def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
 
 
 def ancestors(pid: int, table: dict[int, tuple[int, str]]) -> set[int]:
-    """The process and its ancestors."""
+    """Return the pids of the process and its ancestors."""
     found: set[int] = set()
     while pid in table and pid not in found:
         found.add(pid)

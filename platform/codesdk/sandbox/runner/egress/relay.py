@@ -1,7 +1,7 @@
-"""Egress inside the sandbox: a loopback listener; each connection becomes a stream to the worker's proxy.
+"""Egress inside the sandbox: a loopback listener that forwards each connection as a stream to the worker's proxy.
 
-The runner reads nothing of what passes. It decides one thing: whether every process that holds the other end belongs
-to an exec that may use egress. Loaded only in sandboxes whose profile allows hosts.
+The runner doesn't parse the traffic. It only checks that every process holding the other end belongs to an exec that
+may use egress. Loaded only in sandboxes whose profile allows hosts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codesdk.sandbox.runner.protocol import mux as channels
 HOST = "127.0.0.1"
 _READ_BYTES = 64 * 1024
 _MAX_CHECKS = 64
-"""Most connections whose peer is being identified; more are refused."""
+"""Connections whose peer may be under identification at once; more are refused."""
 _END_AT_ONCE = struct.pack("ii", 1, 0)
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nX-CodeSDK-Egress: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -40,12 +40,14 @@ class _Connection:
 
 
 class Relay:
-    """All egress of the sandbox. Methods run on the loop's thread."""
+    """Forwards all egress of the sandbox. Methods run on the loop's thread."""
 
     def __init__(
         self, port: int, loop: EventLoop, executor: SerialExecutor, egress_execs: Callable[[], list[EgressExec]]
     ) -> None:
-        """Hand: a thread with the tool's ids. Passes: the running execs that may use egress.
+        """Bind the listener.
+
+        `executor` runs on a thread with the tool's ids; `egress_execs` returns the running execs with egress.
 
         Raises:
             OSError: the port is taken.
@@ -58,7 +60,7 @@ class Relay:
         self._channel: channels.Multiplexer | None = None
         self._connections: dict[int, _Connection] = {}
         self._checks = 0
-        # Bound before any tool runs, so that no tool can take the port and read what others say to it.
+        # Bound before any tool runs: a tool that took the port could read the others' traffic.
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.bind((HOST, port))
         self._listener.listen(channels.MAX_STREAMS)
@@ -66,7 +68,7 @@ class Relay:
         loop.watch(self._listener.fileno(), select.POLLIN, self._on_accept)
 
     def environment(self, credential: str) -> dict[str, str]:
-        """Environment variables of an exec with egress."""
+        """Return the environment variables of an exec with egress."""
         url = f"http://exec:{credential}@{HOST}:{self._port}"
         found = {}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -81,7 +83,7 @@ class Relay:
         try:
             sock, peer = self._listener.accept()
         except OSError:
-            return  # it is gone already, or no descriptor is free
+            return  # the peer disconnected, or no descriptor is free
         sock.setblocking(False)
         if self._checks >= _MAX_CHECKS:
             self._refuse(sock, b"too_many")
@@ -115,7 +117,7 @@ class Relay:
         self._watch(connection)
 
     def _find_exec(self, lineages: list[set[int]]) -> EgressExec | None:
-        """The exec that all holders of the socket belong to."""
+        """Return the exec that all holders of the socket belong to."""
         for found in self._egress_execs():
             if lineages and all(found[0] in lineage for lineage in lineages):
                 return found
@@ -126,7 +128,7 @@ class Relay:
         try:
             sock.send(_REFUSAL % why)
         except OSError:
-            pass  # it does not listen
+            pass  # the peer disconnected
         sock.close()
 
     def _watch(self, connection: _Connection) -> None:
@@ -139,7 +141,7 @@ class Relay:
         if wanted:
             self._loop.watch(connection.sock.fileno(), wanted, lambda _, events: self._on_socket(connection, events))
         else:
-            # Not even for a hang-up, which poll would report again and again.
+            # Unregister fully: with no events requested, poll would still report a hang-up again and again.
             self._loop.forget(connection.sock.fileno())
 
     def _on_socket(self, connection: _Connection, events: int) -> None:
@@ -188,7 +190,7 @@ class Relay:
         self._watch(connection)
 
     def _drop(self, connection: _Connection, say: bool) -> None:
-        """Close the socket; `say`: also reset the stream."""
+        """Close the socket. `say`: also reset the stream."""
         if self._connections.pop(connection.stream, None) is None:
             return
         self._loop.forget(connection.sock.fileno())
@@ -201,14 +203,14 @@ class Relay:
     # -- the worker's side --------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """A new worker connection: streams of the old one are lost."""
+        """Start over for a new worker connection: close all connections, whose streams are lost."""
         self._channel = None
         for connection in list(self._connections.values()):
             self._drop(connection, say=True)
         self._channel = channels.Multiplexer(opener=True)
 
     def feed(self, data: bytes) -> None:
-        """Frames from the worker."""
+        """Handle frames from the worker."""
         if self._channel is None:
             return
         try:
@@ -240,7 +242,7 @@ class Relay:
         self._close_if_done(connection)
 
     def take(self, limit: int) -> bytes:
-        """Frames for the worker, at most `limit` bytes."""
+        """Return frames for the worker, at most `limit` bytes."""
         if self._channel is None or not self._channel.pending:
             return b""
         block = self._channel.take(limit)

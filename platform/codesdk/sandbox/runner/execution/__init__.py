@@ -1,1 +1,1 @@
-"""Process trees: start, output, limits, signals, end."""
+"""Execs: starting programs, output, limits, signals, and ending their process trees."""

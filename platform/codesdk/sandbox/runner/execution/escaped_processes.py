@@ -1,4 +1,4 @@
-"""Finds processes that left their exec's tree where orphans go to PID 1 instead of the subreaper (gVisor).
+"""Finds processes that escaped from their exec's tree where orphans go to PID 1 instead of the subreaper (gVisor).
 
 Each exec gets its own supplementary group. Children inherit it and tools can't drop it, so it identifies the exec of a
 process even after a double fork or setsid.
@@ -10,19 +10,19 @@ import os
 
 _KILL = 9
 _FIRST_GROUP = 1 << 30
-"""Groups from here on are marks: above the uids and gids of tools."""
+"""First group id used as a mark; above the uids and gids of tools."""
 _MAX_STARTS = 1 << 14
 _MAX_SCANS = 400
 _PAUSE_S = 0.005
 
 
 def group_of_exec(starts: int) -> int:
-    """The group of this subreaper's nth exec."""
+    """Return the group of this subreaper's nth exec."""
     return _FIRST_GROUP | os.getpid() % _MAX_STARTS * _MAX_STARTS | starts % _MAX_STARTS
 
 
 def kill_group(group: int) -> bool:
-    """Kill every process in the group; False if some survive for two seconds, as under a fork bomb."""
+    """Kill every process in the group. Returns False if some survive for two seconds, as under a fork bomb."""
     import time  # noqa: PLC0415 - only here; elsewhere a subreaper does without
 
     word = str(group).encode()

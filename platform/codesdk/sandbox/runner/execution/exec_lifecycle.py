@@ -1,4 +1,4 @@
-"""The lifecycle of one exec: start, signals, end. Output and result are kept until acknowledged."""
+"""The lifecycle of one exec: start, signals, end. Keeps output and result until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     SignalTree = Callable[[int, int, Callable[[], None]], None]
-    """(subreaper, signal, done): signal everything beneath that subreaper, then call `done` on the loop."""
+    """(subreaper, signal, done): signal every process below that subreaper, then call `done` on the loop."""
 
 _DRAIN_S = 0.25
-"""How long output is collected after the tree ended while another process holds the pipe."""
+"""How long to keep reading output after the tree has ended while another process still holds the pipe open."""
 _KILL_RETRY_S = 0.2
 
 _KILL, _TERM = 9, 15
@@ -30,7 +30,7 @@ Key = tuple[str, int]
 
 
 class SubreaperHandle:
-    """A subreaper and its control socket; idle between execs."""
+    """The runner's end of a subreaper: its pid and control socket. Idle between execs."""
 
     def __init__(self, fork_server: ForkServer) -> None:
         self.control, theirs = _socket.socketpair()
@@ -42,7 +42,7 @@ class SubreaperHandle:
             theirs.close()
 
     def is_idle(self) -> bool:
-        """Whether the subreaper is alive and idle: at most its pid report is unread."""
+        """Return whether the subreaper is alive and idle: at most its pid report is unread."""
         try:
             said = self.control.recv(1 << 12, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -50,12 +50,12 @@ class SubreaperHandle:
         return said.count(b"\n") == 1 and said.endswith(b"\n")
 
     def dismiss(self) -> None:
-        """Close the socket; the subreaper exits."""
+        """Close the socket, which makes the subreaper exit."""
         self.control.close()
 
 
 class Exec:
-    """One process tree. All methods run on the loop's thread."""
+    """One exec and its process tree. All methods run on the loop's thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Exec:
         self.result: dict[str, Any] | None = None
         self.waiting: list[Callable[[bool], None]] = []
         self.credential = str(request.get("credential", ""))
-        """Credential in its proxy URL; empty without egress."""
+        """Credential in the exec's proxy URL; empty without egress."""
         self._request = request
         self._stdin = stdin
         self._uid = uid
@@ -101,7 +101,7 @@ class Exec:
         self.deadline: float | None = self._started + float(request["timeout_s"])
 
     def run(self, handle: SubreaperHandle, barrier: list[int]) -> None:
-        """Send the request to the subreaper and watch it. `barrier`: descriptors for it; closed here.
+        """Send the request to the subreaper and watch it. `barrier`: descriptors to pass on; closed here.
 
         Raises:
             OSError: no descriptors available; nothing was started.
@@ -117,7 +117,7 @@ class Exec:
         try:
             send_request(handle.control, self._request, theirs, barrier)
         except OSError:
-            pass  # the subreaper died; its socket is at its end, which is handled where that is read
+            pass  # the subreaper died; `_on_control` handles the EOF of its socket
         finally:
             for fd in theirs + barrier:
                 os.close(fd)
@@ -160,7 +160,7 @@ class Exec:
         if "leader" in words:
             self._leader = words["leader"]
             if "empty" not in words and self._phase == "run":
-                # The leader's end ends the exec; what it left behind does not outlive it.
+                # The exec ends with its leader: kill the processes that the leader left behind.
                 self._enter("kill", _KILL_RETRY_S, _KILL)
         if "empty" in words:
             self._usage = words
@@ -169,10 +169,10 @@ class Exec:
             self._enter("drain", _DRAIN_S, None)
 
     def _on_subreaper_lost(self) -> None:
-        """The subreaper was OOM-killed: kill its tree, whose processes are now the runner's children."""
+        """Handle an OOM-killed subreaper: kill its tree, whose processes are now the runner's children."""
         self._is_lost = True
         if self._usage is not None:
-            return  # its tree had ended before
+            return  # its tree had already ended
         self._usage = {}
         self._failed = self._failed or "the exec's supervisor was killed"
         self._kill(0, _KILL, lambda: None)
@@ -181,7 +181,7 @@ class Exec:
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def on_deadline(self) -> None:
-        """The deadline of the current phase has passed."""
+        """Act on the passed deadline of the current phase."""
         if self._phase == "run":
             self.end("timed_out")
         elif self._phase in ("term", "kill"):
@@ -190,7 +190,7 @@ class Exec:
             self._finish()
 
     def signal(self, number: int, done: Callable[[bool], None]) -> None:
-        """Signal the whole tree; `done` gets whether it was sent."""
+        """Signal the whole tree; calls `done` with whether the signal was sent."""
         if self.result is not None or self._phase != "run" or self._handle.pid is None or self._signal_in_flight:
             done(False)
             return
@@ -203,7 +203,7 @@ class Exec:
         self._kill(self._handle.pid, number, sent)
 
     def end(self, why: str, at_once: bool = False, grace_s: float | None = None) -> None:
-        """End the tree: TERM, then KILL after `grace_s` (default: the start's). `at_once`: KILL only."""
+        """End the tree: TERM, then KILL after `grace_s` (default: the request's). `at_once`: KILL only."""
         if self._phase == "run" and at_once:
             self._end_reason = why
             self._enter("kill", _KILL_RETRY_S, _KILL)
@@ -255,7 +255,7 @@ class Exec:
             self._release_handle()
 
     def _release_handle(self) -> None:
-        """Return the subreaper to the pool, after any signal in flight: it would hit the next exec's tree."""
+        """Return the subreaper to the pool, after any signal in flight, which could otherwise hit the next exec."""
         if not self._is_lost:
             self._on_free(self._handle)
 
@@ -288,7 +288,7 @@ class Exec:
     def _kind(self, code: int | None, number: int | None, oom: int) -> str:
         if self._end_reason is not None:
             return self._end_reason
-        # The kernel's counter is the sandbox's, not the exec's: with a neighbour running, ask for a killed leader.
+        # The kernel counts OOM kills per sandbox. If another exec ran, blame this one only if its leader was killed.
         was_killed = number == _KILL or code == 128 + _KILL
         if oom > 0 and code != 0 and (was_killed or not self._overlapped):
             return "oom_killed"
@@ -297,7 +297,7 @@ class Exec:
         return "exited" if code is not None else "signaled"
 
     def state(self) -> dict[str, Any]:
-        """Current state, in the fields of `port.Process`."""
+        """Return the current state, with the fields of `port.Process`."""
         counts = self.spool.counts()
         return {
             "call": self.key[0],
@@ -314,7 +314,7 @@ class Exec:
 
     @property
     def subreaper(self) -> int | None:
-        """Pid of its subreaper; None until reported."""
+        """Pid of the exec's subreaper; None until reported."""
         return self._handle.pid
 
     def mark_overlapped(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests about execs: start, follow, write stdin, signal, cancel, acknowledge."""
+"""Handles requests about execs: start, follow, write stdin, signal, cancel, acknowledge."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
 
 MAX_WAIT_S = 20.0
-"""Longest wait of an answer, below the worker's own timeout."""
+"""Longest time that an answer is delayed; below the worker's own timeout."""
 MAX_PENDING_ANSWERS = 64
 MAX_OUTPUT_BYTES = 1024 * 1024
-"""Most output bytes in one answer."""
+"""Maximum output bytes in one answer."""
 SIGNALS = range(1, 32)
 
 
@@ -40,7 +40,7 @@ class _PendingAnswer:
 
 
 class ExecRequests:
-    """Runs on the loop's thread. Answers go to the connection that asked and are dropped if it is gone."""
+    """Handles exec requests on the loop's thread. Drops an answer if the connection that asked is gone."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ExecRequests:
         self._reply_later = reply_later
         self._pending_answers: list[_PendingAnswer] = []
         self.listeners: dict[Key, Cursor] = {}
-        """Execs whose output and end are sent as events to the current connection."""
+        """Execs whose output and exit are sent as events to the current connection."""
         self.generation = 0
         self.is_frozen = False
         """Whether tools are frozen for a snapshot; then nothing is started."""
@@ -69,7 +69,7 @@ class ExecRequests:
         self.make_checks: Callable[[], PreExecCheck] | None = None
         """Creates `checks`."""
         self.cancel_pending: Callable[[Key], bool] = lambda _: False
-        """Cancels a call's queued file operation; False if none waits."""
+        """Cancels a call's queued file operation; False if none is queued."""
         self.exec_blocker: Callable[[], str] = lambda: ""
         """Why the workspace quota blocks new execs; empty if it doesn't."""
         self.handlers: dict[str, Callable[[Message], None]] = {
@@ -78,7 +78,7 @@ class ExecRequests:
         }  # fmt: skip
 
     def restart(self, generation: int) -> None:
-        """A new connection: drop what the previous one waited for."""
+        """Reset for a new connection: drop the listeners and pending answers of the previous one."""
         self.generation = generation
         self.listeners.clear()
         self._pending_answers.clear()
@@ -86,7 +86,7 @@ class ExecRequests:
             self.checks.restart()
 
     def next_deadline(self) -> float | None:
-        """Earliest deadline of a waiting answer, on the monotonic clock."""
+        """Return the earliest deadline of a pending answer, on the monotonic clock."""
         return min((wait.deadline for wait in self._pending_answers), default=None)
 
     def tick(self) -> None:
@@ -231,7 +231,7 @@ class ExecRequests:
         header, stdio = message.header, found.stdio
 
         def answer() -> None:
-            # With its offset a repeated request is recognised: what was taken is never taken twice.
+            # The offset detects a repeated request, so that no input is accepted twice.
             count = 0
             if header.get("offset") is not None and int(header["offset"]) == stdio.taken:
                 count = stdio.write(message.body, bool(header.get("end")))

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.execution.exec_lifecycle import SignalTree
 
 MAX_RUNNING = 24
-"""Most concurrent execs: each needs a subreaper within the pids limit (see `spec.RESERVED_PIDS`)."""
+"""Maximum concurrent execs: each needs a subreaper within the pids limit (see `spec.RESERVED_PIDS`)."""
 MAX_FREE = 2
 """Idle subreapers kept for the next execs."""
 KEEP_FREE_S = 20.0
-"""After this without execs, subreapers and fork server are stopped: they are half of an idle sandbox's memory."""
+"""Subreapers and fork server, half of an idle sandbox's memory, are stopped after this long without execs."""
 _SMALL = 256 * 1024
-"""Most stored output at which the fork server is stopped: the next one shares, and so retains, its pages."""
+"""With more stored output the fork server isn't stopped: the next one would share, and so retain, these pages."""
 
 
 class Execs:
     """All execs of the sandbox, by (call, attempt)."""
 
     REMEMBERED = 16_384
-    """Keys of acknowledged execs kept, so that a repeated start is refused."""
+    """How many keys of acknowledged execs are kept, so that a repeated start is refused."""
 
     def __init__(self, loop: EventLoop, fork_server: ForkServer, kill: SignalTree, spool_bytes: int, uid: int) -> None:
         self._uid = uid
@@ -46,23 +46,23 @@ class Execs:
         self._free: list[SubreaperHandle] = []
         self._barrier_fd = -1
         self._has_no_escapees = True
-        """False once an ended exec may have left processes: its subreaper was lost, or escaped processes survived the kill."""
+        """False once an ended exec may have left processes: its subreaper was lost, or escaped processes survived."""
         self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
-        """The exec, running or ended; None once acknowledged."""
+        """Return the exec, running or ended; None once acknowledged."""
         return self._execs.get(key)
 
     def was_acknowledged(self, key: Key) -> bool:
-        """Whether it ended and its result was acknowledged."""
+        """Return whether the exec ended and its result was acknowledged."""
         return key in self._acknowledged
 
     def running(self) -> list[Key]:
-        """Keys of running execs."""
+        """Return the keys of running execs."""
         return list(self._running)
 
     def full(self) -> bool:
-        """Whether the limit of running execs is reached."""
+        """Return whether the limit of concurrent execs is reached."""
         return len(self._running) >= MAX_RUNNING
 
     def start(self, key: Key, request: dict[str, Any], stdin: bytes, keep: int) -> Exec:
@@ -86,10 +86,10 @@ class Execs:
         return found
 
     def _start_barrier(self, request: dict[str, Any]) -> list[int]:
-        """Start barrier: sets `alone` if no tool process exists, and delays other starts until that one is done.
+        """Set `alone` if no tool process exists, and make later starts wait for that one.
 
-        A subreaper that starts a tool alone has the tool's real uid meanwhile (see `spawn`), and holds one end of a
-        pipe until it is root again. Later ones get the other end and wait for EOF.
+        A subreaper that starts a tool alone has the tool's real uid meanwhile (see `spawn`). It holds one end of a pipe
+        until it is root again; later subreapers get the other end and wait for EOF.
         """
         if not self._running and self._has_no_escapees:
             if self._barrier_fd >= 0:
@@ -105,7 +105,7 @@ class Execs:
             handle = self._free.pop()
             if handle.is_idle():
                 return handle
-            handle.dismiss()  # the kernel killed it for memory while it waited
+            handle.dismiss()  # it was OOM-killed while idle
         return SubreaperHandle(self._fork_server)
 
     def _on_exec_ended(self, key: Key, may_live_on: bool) -> None:
@@ -120,7 +120,7 @@ class Execs:
             handle.dismiss()
 
     def prepare(self) -> None:
-        """Fork a subreaper for the first exec in advance.
+        """Fork a subreaper in advance for the first exec.
 
         Raises:
             OSError: no process available.
@@ -130,7 +130,7 @@ class Execs:
             self._free.append(SubreaperHandle(self._fork_server))
 
     def acknowledge(self, key: Key) -> bool:
-        """Forget an ended exec; False if it is unknown or running."""
+        """Forget an ended exec. Returns False if it is unknown or running."""
         found = self._execs.get(key)
         if found is None or found.result is None:
             return key in self._acknowledged
@@ -142,7 +142,7 @@ class Execs:
         return True
 
     def next_deadline(self) -> float | None:
-        """When `tick` is due, on the monotonic clock."""
+        """Return when `tick` is due, on the monotonic clock."""
         times = [item.deadline for item in self._running.values() if item.deadline is not None]
         if self._can_shut_down():
             times.append(self._used + KEEP_FREE_S)
@@ -165,7 +165,7 @@ class Execs:
                 item.on_deadline()
 
     def egress_execs(self) -> list[tuple[int, str, int, str]]:
-        """Running execs with egress: subreaper pid, call, attempt, credential."""
+        """Return the running execs with egress: subreaper pid, call, attempt, credential."""
         return [
             (item.subreaper, key[0], key[1], item.credential)
             for key, item in self._running.items()
@@ -173,5 +173,5 @@ class Execs:
         ]
 
     def states(self) -> list[dict[str, Any]]:
-        """States of all unacknowledged execs."""
+        """Return the states of all unacknowledged execs."""
         return [item.state() for item in self._execs.values()]

@@ -1,4 +1,4 @@
-"""What a process with a tool's rights sees and may do: read by the worker and compared with what was asked."""
+"""Reports what a process with a tool's rights sees and may do. The worker compares it with the requested isolation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LIMITS = {
-    # what is asked: cgroup v2 file, cgroup v1 file
+    # limit: cgroup v2 file, cgroup v1 file
     "memory_bytes": ("memory.max", "memory/memory.limit_in_bytes"),
     "pids": ("pids.max", "pids/pids.max"),
     "cpu": ("cpu.max", "cpu/cpu.cfs_quota_us"),
@@ -30,7 +30,7 @@ def _text(path: str) -> str | None:
 
 
 class OomKills:
-    """How many processes of the sandbox the kernel has killed for memory, read from a file that is held open."""
+    """Counts the sandbox's OOM kills, from a kernel file that is held open."""
 
     def __init__(self) -> None:
         self._fd, self._key = -1, b""
@@ -42,7 +42,7 @@ class OomKills:
             return
 
     def count(self) -> int | None:
-        """The number now; None where the kernel does not say."""
+        """Return the current count; None where the kernel doesn't report one."""
         if self._fd < 0:
             return None
         try:
@@ -50,12 +50,12 @@ class OomKills:
                 if line.startswith(self._key):
                     return int(line[len(self._key) :])
         except (OSError, ValueError):
-            pass  # asked again at the next exec
+            pass  # retried at the next exec
         return None
 
 
 def limits() -> dict[str, str | None]:
-    """The cgroup's limits as the kernel states them; None where it shows none (gVisor)."""
+    """Return the cgroup's limits as the kernel reports them; None for each that it doesn't show (gVisor)."""
     found: dict[str, str | None] = {}
     for word, names in _LIMITS.items():
         texts = (_text(CGROUP + "/" + name) for name in names)
@@ -64,7 +64,7 @@ def limits() -> dict[str, str | None]:
 
 
 def rlimits() -> dict[str, str]:
-    """The limits of this process that are in force, by the kernel's names: soft limits, a number or `unlimited`."""
+    """Return this process's soft limits by the kernel's names: a number or `unlimited`."""
     found: dict[str, str] = {}
     for line in (_text("/proc/self/limits") or "").splitlines()[1:]:
         found[line[:26].strip()] = line[26:47].strip()
@@ -80,7 +80,7 @@ def _outcome(action: Any) -> str:
 
 
 def observe(runner: int) -> dict[str, Any]:
-    """Run in a process that has become the tool: what it is, what it sees, and whether it can hurt the runner."""
+    """Report ids, mounts, interfaces and limits, and try to attack the runner. Call it with the tool's ids."""
     status: dict[str, str] = {}
     for line in (_text("/proc/self/status") or "").splitlines():
         key, _, value = line.partition(":")

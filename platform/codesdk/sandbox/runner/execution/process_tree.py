@@ -1,4 +1,4 @@
-"""Signals a process tree: stops every process of the tool's uid at once, signals the tree, resumes the others.
+"""Signals a process tree: stops all processes of the tool's uid, signals the tree, resumes the others.
 
 Scanning and killing one by one loses the race against a fork bomb. `kill(-1, SIGSTOP)` walks the process list under the
 kernel's lock, so no process of the uid escapes it, and the scan that follows sees a frozen process table.
@@ -12,20 +12,20 @@ from codesdk.sandbox.runner import kernel
 
 _STOP, _CONTINUE = 19, 18
 KILLER_UID = 65534
-"""The killer's real uid while it stops the others. Not root's, or root's processes would be hit; not the tool's, or a
-tool could signal the killer. No process of a sandbox has it; without a PID namespace another is set, see `main`."""
+"""The killer's real uid while it signals. With root's, root's processes would be hit; with the tool's, a tool could
+signal the killer. No process of a sandbox has it; `main` sets another one where there is no PID namespace."""
 MAX_SCANS = 200
 
 
 def parents() -> dict[int, tuple[int, str]]:
-    """All processes: parent and state letter by pid."""
+    """Return the parent and state letter of every process, by pid."""
     found: dict[int, tuple[int, str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open("/proc/" + name + "/stat", "rb") as stat:
-                # The command name may hold anything, brackets and newlines included; the last bracket ends it.
+                # The command name may contain brackets and newlines; the last bracket ends it.
                 fields = stat.read().rpartition(b")")[2].split()
         except OSError:
             continue  # it ended while we looked
@@ -35,7 +35,7 @@ def parents() -> dict[int, tuple[int, str]]:
 
 
 def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0) -> list[int]:
-    """Live processes below `root`, without zombies and without the subtree of `excluding`."""
+    """Return the live processes below `root`, without zombies and without the subtree of `excluding`."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
@@ -56,7 +56,7 @@ class FrozenProcesses:
     """Context manager that freezes every process of the tool's uid."""
 
     def __init__(self, uid: int, killer_uid: int, keep_stopped: bool = False) -> None:
-        """`keep_stopped`: leave them stopped at the end, for another holder of the freeze."""
+        """`keep_stopped`: leave the processes stopped on exit, for another holder of the freeze."""
         self._uid = uid
         self._killer_uid = killer_uid
         self._keep_stopped = keep_stopped
@@ -73,7 +73,7 @@ def signal_all(uid: int, killer_uid: int, number: int) -> None:
     """Signal every process of the tool's uid."""
     kernel.set_thread_uids(killer_uid, uid, 0)
     try:
-        # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
+        # kill(-1) with the wrong uid would stop the runner's own helpers, so check that the call took effect.
         if os.getresuid() != (killer_uid, uid, 0):
             raise RuntimeError("the killer has not become the tool's uid")
         os.kill(-1, number)
@@ -104,7 +104,7 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
 def signal_tree(
     root: int, uid: int, number: int, excluding: int = 0, killer_uid: int = KILLER_UID, keep_stopped: bool = False
 ) -> int:
-    """Signal every process below `root`, without `root` itself; returns their number."""
+    """Signal every process below `root`, but not `root` itself; returns how many."""
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
@@ -115,7 +115,7 @@ def signal_tree(
 
 
 def _signal_own(root: int, number: int, excluding: int) -> int:
-    """For tools that share the runner's uid: stop processes one by one until a scan finds no new one.
+    """Signal the tree where tools share the runner's uid: stop processes one by one until a scan finds no new one.
 
     A fork bomb can outrun it for a while; the caller repeats until nothing is left.
     """
@@ -137,4 +137,4 @@ def _send(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass  # killed by an earlier request, reaped meanwhile
+        pass  # already killed and reaped

@@ -1,7 +1,7 @@
-"""Starting a program as the tool, from a process of root's: by the C library's spawn, or by a fork.
+"""Starts a program as the tool from a root process, by posix_spawn or by fork.
 
-Spawn copies no memory, but who calls it must have the tool's real uid meanwhile, and could be killed by a tool in that
-moment. A fork costs a millisecond more, and its child alone takes the tool's uid.
+Spawn copies no memory, but its caller needs the tool's real uid meanwhile, and a tool could kill it in that moment.
+Fork takes a millisecond longer, and only its child takes the tool's uid.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ else:
     import _signal as signal
 
 _PYTHON_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
-"""What a Python process handles otherwise than a new program expects."""
+"""Signals that Python handles or ignores; a new program expects their defaults."""
 _ERROR = 127
 _WORD = 16
 
 
 class Program:
-    """What is to be started, on which descriptors or which terminal."""
+    """A program to start, with its descriptors or its terminal."""
 
     def __init__(self, argv: list[str], environment: dict[str, str], stdio: list[int], terminal: str | None) -> None:
         self.argv = argv
@@ -34,14 +34,14 @@ class Program:
         self.terminal = terminal
 
     def spawn(self) -> int:
-        """With the ids of this process, or those that execve makes of them: the real and the effective uid.
+        """Start the program with this process's real and effective uid, and return its pid.
 
         Raises:
             OSError: it cannot be run.
         """
         actions: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(self.stdio)]
         if self.terminal is not None:
-            # Opened by the new process, which leads a session by then: so it becomes its controlling terminal.
+            # The new process opens it as a session leader, so it becomes the controlling terminal.
             opened = (os.POSIX_SPAWN_OPEN, 0, self.terminal, os.O_RDWR, 0)
             actions = [opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
 
@@ -54,23 +54,23 @@ class Program:
         return self._try_candidates(run)
 
     def fork(self, uid: int) -> int:
-        """As this uid, which the child alone takes on; this process's real or saved uid must allow it.
+        """Start the program as this uid and return its pid. This process's real or saved uid must allow the change.
 
         Raises:
-            OSError: it cannot be run, or no process is to be had.
+            OSError: it cannot be run, or no process is available.
         """
         error_read, error_write = os.pipe()
         try:
             pid = os.fork()
         except OSError:
-            os.close(error_read)  # this process starts others after a fork bomb, and would run out of descriptors
+            os.close(error_read)  # this process lives on after a fork bomb, and would run out of descriptors
             os.close(error_write)
             raise
         if pid == 0:
             self._become(uid, error_write)
         os.close(error_write)
         try:
-            code = os.read(error_read, _WORD)  # nothing, when the program has begun
+            code = os.read(error_read, _WORD)  # empty once the program has started
         finally:
             os.close(error_read)
         if code:
@@ -79,7 +79,7 @@ class Program:
         return pid
 
     def _become(self, uid: int, error_write: int) -> None:
-        """The child's part. Does not return."""
+        """Become the program, in the forked child. Does not return."""
         code = errno.EIO
         try:
             kernel.set_thread_uids(uid, uid, uid)
@@ -110,12 +110,12 @@ class Program:
                 if "/" in self.argv[0]:
                     raise
             except PermissionError as error:
-                denied = error  # another directory may hold one that may be executed
+                denied = error  # a later PATH directory may have an executable one
         raise denied or FileNotFoundError(errno.ENOENT, "no such program on PATH")
 
 
 def _candidates(name: str, environment: dict[str, str]) -> list[str]:
-    """Where the program may be; a spawn that fails costs more than a look."""
+    """Return the paths at which the program exists; looking first is cheaper than a failed spawn."""
     if "/" in name:
         return [name]
     paths = [(place or ".") + "/" + name for place in environment.get("PATH", os.defpath).split(":")]

@@ -1,10 +1,10 @@
-"""Stored output of one exec until it is acknowledged: head and tail of each stream."""
+"""Stores one exec's output until it is acknowledged: head and tail of each stream."""
 
 from __future__ import annotations
 
 STREAMS = ("stdout", "stderr")
 MAX_SEGMENTS = 4096
-"""Switches between the streams that are recorded; beyond them their relative order is lost."""
+"""Recorded switches between the streams; after that many, the streams' relative order is lost."""
 
 
 class Budget:
@@ -36,13 +36,13 @@ class Tail:
         self._limit = limit
         self._budget = budget
         self._ring = bytearray()
-        self._place = 0  # where the oldest byte lies, once the ring is full
+        self._place = 0  # index of the oldest byte once the ring is full
 
     def __len__(self) -> int:
         return len(self._ring)
 
     def add(self, data: bytes) -> None:
-        """Append; drops the oldest bytes when full."""
+        """Append bytes; drops the oldest when full."""
         if self._place == 0 and len(self._ring) < self._limit:
             count = self._budget.take(min(len(data), self._limit - len(self._ring)))
             self._ring += data[:count]
@@ -57,7 +57,7 @@ class Tail:
         self._place = (self._place + len(data)) % size
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes from `start`, counted from the oldest one."""
+        """Return up to `length` bytes from `start`, counted from the oldest byte."""
         size = len(self._ring)
         length = max(0, min(length, size - start))
         if length == 0:
@@ -68,10 +68,10 @@ class Tail:
 
 
 class Spool:
-    """Two streams with the order in which they grew.
+    """Output of both streams and the order in which it arrived.
 
-    Of each the first half of `keep` is kept, and of what comes after the last half. What lies between is counted and
-    dropped, never silently. Readers get the beginning while it grows, and the end when the stream is over.
+    Keeps the first half of `keep` bytes of each stream and the last half of the rest. The bytes in between are dropped
+    and counted. Readers get the head while it grows, and the tail once the stream is over.
     """
 
     def __init__(self, keep: int, budget: Budget) -> None:
@@ -82,7 +82,7 @@ class Spool:
         self.seen = [0, 0]
         self.over = False
         """Whether the streams are complete; then the tails can be read."""
-        self._segments: list[list[int]] = []  # [stream, end of its bytes when the other stream spoke]
+        self._segments: list[list[int]] = []  # [stream, its length when the other stream's output began]
 
     def add(self, stream: int, data: bytes) -> None:
         """Append output of a stream."""
@@ -108,13 +108,13 @@ class Spool:
         self._segments.append([stream, len(head)])
 
     def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
-        """The next bytes at the cursor, which is advanced: (stream, offset, bytes)."""
+        """Return the next bytes after the cursor as (stream, offset, bytes), and advance the cursor."""
         while cursor.turn < len(self._segments):
             stream, end = self._segments[cursor.turn]
             if end > cursor.sent[stream]:
                 return self._from_head(cursor, stream, end, limit)
             if cursor.turn + 2 >= len(self._segments):
-                # The last two turns may still grow, each for its stream.
+                # The last two segments may still grow.
                 for stream, end in self._segments[-2:]:
                     if end > cursor.sent[stream]:
                         return self._from_head(cursor, stream, end, limit)
@@ -138,7 +138,7 @@ class Spool:
         return None
 
     def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
-        """Up to `limit` bytes at `offset`, or at the next kept offset; returns offset and bytes."""
+        """Return up to `limit` bytes at `offset`, or at the next kept offset, as (offset, bytes)."""
         head, tail = self._heads[stream], self._tails[stream]
         if offset < len(head):
             return offset, bytes(head[offset : offset + limit])
@@ -147,16 +147,16 @@ class Spool:
         return offset, tail.read(offset - oldest, limit)
 
     def forget(self, stream: int, offset: int) -> None:
-        """Ignored: read output is kept."""
+        """Do nothing: read output is kept."""
         del stream, offset
 
     def room(self, stream: int) -> bool:
-        """Always True: excess output is dropped and counted."""
+        """Return True: excess output is dropped and counted."""
         del stream
         return True
 
     def counts(self) -> list[tuple[int, int, int]]:
-        """Per stream: bytes seen, bytes dropped, offset of the first dropped byte."""
+        """Return per stream: bytes seen, bytes dropped, offset of the first dropped byte."""
         return [
             (seen, seen - len(head) - len(tail), len(head))
             for seen, head, tail in zip(self.seen, self._heads, self._tails)
@@ -171,7 +171,7 @@ class Spool:
 
 
 class FlowControlledSpool(Spool):
-    """With flow control: stdout blocks until its reader has consumed it and is then freed; stderr keeps its tail."""
+    """A spool with flow control: stdout blocks until its reader has consumed it; stderr keeps its tail."""
 
     def __init__(self, keep: int, budget: Budget) -> None:
         super().__init__(keep, budget)
@@ -181,11 +181,11 @@ class FlowControlledSpool(Spool):
         self._tails = (Tail(0, budget), Tail(keep // 2, budget))
 
     def room(self, stream: int) -> bool:
-        """Whether there is room before the reader catches up."""
+        """Return whether more can be stored before the reader catches up."""
         return stream != 0 or len(self._waiting) < self._limit
 
     def add(self, stream: int, data: bytes) -> None:
-        """Append output. All of stdout is kept: the caller checked for room."""
+        """Append output. Keeps all of stdout: the caller checks `room` first."""
         if stream == 0:
             self._waiting += data
             self._budget.used += len(data)
@@ -202,19 +202,19 @@ class FlowControlledSpool(Spool):
             self._budget.used -= read
 
     def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
-        """Always None: flow-controlled output is read by offset only."""
+        """Return None: flow-controlled output is read by offset only."""
         del cursor, limit
         return None
 
     def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
-        """Bytes at `offset`, or at the first offset still held."""
+        """Return bytes at `offset`, or at the first offset still stored."""
         if stream != 0:
             return super().read(stream, offset, limit)
         start = max(0, min(offset - self._start, len(self._waiting)))
         return self._start + start, bytes(self._waiting[start : start + limit])
 
     def counts(self) -> list[tuple[int, int, int]]:
-        """Counts as in `Spool`; stdout is never dropped."""
+        """Return counts as in `Spool`; stdout is never dropped."""
         return [(self.seen[0], 0, 0), (self.seen[1], self.seen[1] - len(self._tails[1]), 0)]
 
     def release(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 MAX_PENDING = 1024 * 1024
-"""Most buffered stdin bytes."""
+"""Maximum buffered stdin bytes."""
 _READ_BYTES = 64 * 1024
 _END_OF_FILE = b"\x04"
 _SET_WINDOW_SIZE = 0x5414  # TIOCSWINSZ
@@ -23,10 +23,10 @@ _WINDOW = struct.Struct("HHHH")
 
 
 class Stdio:
-    """Runs on the loop's thread."""
+    """Stdin and output streams of one exec. Runs on the loop's thread."""
 
     def __init__(self, loop: EventLoop, spool: Spool, on_end: Callable[[], None]) -> None:
-        """`on_end` is called when an output reaches EOF."""
+        """`on_end`: called when an output reaches EOF."""
         self._loop = loop
         self._spool = spool
         self._on_end = on_end
@@ -44,10 +44,10 @@ class Stdio:
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open_pipes(self, with_input: bool) -> list[int]:
-        """Stdin, stdout and stderr for the tool.
+        """Open pipes for the tool; returns its stdin, stdout and stderr.
 
         Raises:
-            OSError: no descriptors to be had; nothing is open.
+            OSError: no descriptors available; nothing is left open.
         """
         theirs: list[int] = []
         try:
@@ -69,14 +69,14 @@ class Stdio:
         return theirs
 
     def open_terminal(self, size: dict[str, Any], uid: int) -> tuple[list[int], str]:
-        """A terminal of the tool user's own: its descriptor three times, and its path.
+        """Open a terminal that the tool's user owns; returns its descriptor in a list, and its path.
 
         Raises:
-            OSError: none to be had.
+            OSError: no terminal available.
         """
         has_own_uid = uid != os.getuid()
         if has_own_uid:
-            # Who opens it owns it. The effective uid alone: the real one is what tools could send signals to.
+            # The opener owns it. Only the effective uid changes: tools could signal a runner with their real uid.
             kernel.set_thread_uids(-1, uid, -1)
         try:
             ours, theirs = os.openpty()
@@ -109,7 +109,7 @@ class Stdio:
         return self._input >= 0 and not self._input_ending
 
     def begin(self, data: bytes, more: bool) -> None:
-        """Set the request's stdin, and whether it stays open."""
+        """Queue the request's stdin. `more`: keep stdin open for further input."""
         self._pending += data
         self.taken = len(data)
         self._input_ending = not more
@@ -117,7 +117,7 @@ class Stdio:
             self._flush()
 
     def write(self, data: bytes, end: bool) -> int:
-        """Accept as many bytes as there is room for; returns the count. `end` takes effect once all were accepted."""
+        """Accept as many bytes as there is room for and return the count. `end` takes effect once all are accepted."""
         if not self.is_open:
             return 0
         count = min(len(data), self.room)
@@ -125,7 +125,7 @@ class Stdio:
         self.taken += count
         if end and count == len(data):
             if self._terminal >= 0:
-                self._pending += _END_OF_FILE  # a terminal is not closed: the program is told, as by Ctrl-D
+                self._pending += _END_OF_FILE  # closing a terminal would end its output too: send Ctrl-D
             else:
                 self._input_ending = True
         self._flush()
@@ -140,7 +140,7 @@ class Stdio:
             self._watch_input(waiting=True)
             return
         except OSError:
-            self._end_input()  # the tool does not read its input: its own choice
+            self._end_input()  # the tool has closed its stdin
             return
         self._pending.clear()
         self._written = 0
@@ -168,7 +168,7 @@ class Stdio:
             self._input = -1
 
     def resize(self, rows: int, cols: int) -> bool:
-        """Resize the terminal and notify its programs; False if there is none."""
+        """Resize the terminal and notify its programs. Returns False if there is no terminal."""
         if self._terminal < 0:
             return False
         import fcntl  # noqa: PLC0415 - few sandboxes have a terminal
@@ -190,9 +190,9 @@ class Stdio:
             self._read(fd)
 
     def _read(self, fd: int) -> bool:
-        """Read once; False if nothing is available."""
+        """Read once. Returns False if nothing is available."""
         if not self._spool.room(self._outputs[fd]) and not self._draining:
-            self._loop.forget(fd)  # the tool waits, as with any pipe that nobody reads
+            self._loop.forget(fd)  # the tool blocks, as on any full pipe
             self._paused_fds.append(fd)
             return False
         try:
@@ -200,7 +200,7 @@ class Stdio:
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # a terminal that no program has open any more says so with an error
+            data = b""  # reading a terminal fails once no program has it open
         if data:
             self._spool.add(self._outputs[fd], data)
             return True
@@ -224,7 +224,7 @@ class Stdio:
                 self._loop.watch(fd, select.POLLIN, self._on_ready)
 
     def drain(self) -> None:
-        """Read what is available; at most a pipe's capacity, so there is room."""
+        """Read all available output. It is at most a pipe's capacity, so it needs no room check."""
         self._draining = True
         self.resume_reading()
         for fd in list(self._outputs):

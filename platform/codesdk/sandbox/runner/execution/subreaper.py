@@ -1,10 +1,10 @@
 """The fork server, and the subreapers that start tools and reap their process trees.
 
-The runner forks the fork server before the first exec and shuts it down when idle. It holds no output, so a fork always
-costs the same, and an idle sandbox has one process of ours. It forks subreapers on request. Each serves one exec at a
-time: whatever the tree does (double fork, setsid), its processes stay below the subreaper; when it has no child left, the
-tree has ended and the subreaper is free for the next exec. Subreapers run as root, so tools can't signal them; at most
-one has the tool's real uid, and only while no tool process exists.
+The runner forks the fork server before the first exec and shuts it down when idle. The fork server holds no output, so
+the cost of a fork stays the same, and an idle sandbox runs only one of our processes. It forks subreapers on request.
+Each serves one exec at a time: processes of the tree stay below it even after a double fork or setsid. When it has no
+child left, the tree has ended and the subreaper is free for the next exec. Subreapers run as root, so tools can't
+signal them; at most one has the tool's real uid, and only while no tool process exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import signal
     from typing import Any, Callable
 else:
-    import _signal as signal  # the module around it makes enums: half a megabyte
+    import _signal as signal  # `signal` itself builds enums: half a megabyte
 
 _WAIT_ALL = 0x40000000  # __WALL: also children whose exit signal is not SIGCHLD (clone with CLONE_PARENT)
 _LENGTH = struct.Struct(">I")
@@ -34,11 +34,11 @@ _FD = struct.Struct("i")
 _STDERR = 2
 _SPACE = _socket.CMSG_SPACE(4 * _FD.size)  # stdio, and an end of a pipe (see `Execs`)
 _OOM_SCORE = 500
-"""Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
+"""Makes the OOM killer prefer tools to the runner. A tool can lower its own score, so this is no defence."""
 NO_PROCESS = -1
-"""The fork server's pid while there is none. Not 0, which is the parent of some processes."""
+"""The fork server's pid while it isn't running. Not 0, which is the parent of some processes."""
 _NICE = 4
-"""Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
+"""Makes tools yield to the runner. Affects one sandbox only; between sandboxes the containers' CPU shares decide."""
 
 
 class Config:
@@ -52,12 +52,12 @@ class Config:
 
     @property
     def has_own_uid(self) -> bool:
-        """Whether tools run under another uid than the runner; not so with the local driver without root."""
+        """Whether tools run under another uid than the runner. False for the local driver without root."""
         return self.uid != os.getuid()
 
 
 def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
-    """Send a subreaper its exec and the descriptors. `other`: one end of the start barrier, see `Execs`."""
+    """Send a subreaper its exec request and the descriptors. `other`: one end of the start barrier, see `Execs`."""
     text = wire.dump_json({**request, "stdio": len(stdio)})
     sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _pass_fds(stdio + other))
     if sent < _LENGTH.size + len(text):
@@ -82,7 +82,7 @@ class ForkServer:
         self.pid = NO_PROCESS
 
     def subreaper(self, control: _socket.socket) -> None:
-        """Fork a subreaper that listens on this socket; starts the fork server if needed.
+        """Fork a subreaper that serves this control socket; starts the fork server if needed.
 
         Raises:
             OSError: no process available.
@@ -92,9 +92,9 @@ class ForkServer:
 
     def _fork(self) -> _socket.socket:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        gc.freeze()  # a collection writes to every object that it looks at, and so would unshare every page
+        gc.freeze()  # a collection writes to every object it visits, which would unshare every page
         try:
-            pid = os.fork()  # other threads do not go on in the child, and it touches nothing that they may have locked
+            pid = os.fork()  # safe with threads: the child uses nothing that they may have locked
         except OSError:
             ours.close()
             theirs.close()
@@ -106,7 +106,7 @@ class ForkServer:
         return ours
 
     def shut_down(self) -> None:
-        """Stop the fork server; it is started again on demand. Its subreapers must be dismissed before."""
+        """Stop the fork server; it restarts on demand. Dismiss its subreapers first."""
         if self._socket is not None:
             self._socket.close()
             self._socket, self.pid = None, NO_PROCESS
@@ -133,55 +133,55 @@ def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    # Subreapers are reaped by the kernel; the runner sees their socket end.
+    # The kernel reaps the subreapers; the runner notices EOF on their sockets.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         data, ancillary, _, _ = requests.recvmsg(1, _SPACE, _socket.MSG_CMSG_CLOEXEC)
         if not data:
-            return  # the runner is gone, and the container goes with it
+            return  # the runner has ended, and with it the container
         (control,) = _received_fds(ancillary)
         try:
             if os.fork() == 0:
                 requests.close()
                 _in_child(lambda control=control: Subreaper(control, config, runner).serve())  # type: ignore[misc]
         except OSError as error:
-            # No process to be had: closing its socket tells the runner, and the fork server lives on.
+            # No process available: closing the socket tells the runner, and the fork server continues.
             os.write(2, f"codesdk runner, fork server: {error!r}\n".encode())
         os.close(control)
 
 
 def _close_fds_except(kept: int) -> None:
-    """Close the inherited descriptors: the protocol's must not be reachable, and a socket kept open would never reach EOF."""
+    """Close the inherited descriptors: tools must not reach the protocol, and an open copy delays a socket's EOF."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > _STDERR and fd != kept:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the one by which the folder was read
+                pass  # the descriptor that listdir used
 
 
 class Subreaper:
-    """Runs one exec after the other and reaps its tree."""
+    """Runs one exec at a time and reaps its process tree."""
 
     def __init__(self, control: int, config: Config, runner: int) -> None:
         self._control = _socket.socket(fileno=control)
         self._config = config
         self._runner = runner
         self._root: Root | None = None
-        # Where there is only one uid, tools can signal it: what can be blocked is.
+        # Tools can signal this process where they share its uid, so block all signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._is_reaper = kernel.become_subreaper()
         self._starts = 0
-        # What a tool inherits from us: the C library's spawn sets none of it.
+        # Tools inherit these: posix_spawn can't set them.
         os.umask(0o022)
         os.nice(_NICE)
-        self._has_own_uid = config.has_own_uid  # asked now: later this process has the tool's uid at times
+        self._has_own_uid = config.has_own_uid  # computed once: later this process has the tool's uid at times
         if self._has_own_uid:
             os.setgroups([])
             os.setresgid(config.gid, config.gid, config.gid)
         else:
-            kernel.show_memory()  # where nobody is root, else its own oom_score_adj is not its own to write
+            kernel.show_memory()  # an undumpable process without root can't write its own oom_score_adj
         _set_rlimits(config.limits)
         self._score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._score, 16).strip()
@@ -197,7 +197,7 @@ class Subreaper:
             stdio, other = fds[: request["stdio"]], fds[request["stdio"] :]
             if not request.get("alone"):
                 for fd in other:
-                    os.read(fd, 1)  # at its end when the subreaper that has the other end is root again
+                    os.read(fd, 1)  # EOF once the subreaper with the other end is root again
             leader, failed = self._start(request, stdio)
             for fd in fds:
                 os.close(fd)
@@ -221,21 +221,21 @@ class Subreaper:
         return wire.load_json(bytes(data[_LENGTH.size :])), stdio
 
     def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
-        """Start the leader with the tool's rights; returns its pid, or why that failed."""
+        """Start the leader with the tool's rights; returns its pid and "", or 0 and the reason for the failure."""
         uid = self._config.uid
-        # With the tool's real uid we could be killed by any tool: only where none lives. See `Execs`.
+        # With the tool's real uid this process could be killed by tools, so take it only while none runs. See `Execs`.
         is_open = bool(request.get("alone")) and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
         try:
-            _set_rlimits(request.get("limits", {}))  # permanent: the runner does not use this subreaper again
+            _set_rlimits(request.get("limits", {}))  # permanent: the runner won't reuse this subreaper
             doing = "become the tool user"
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._has_own_uid:
                 if not self._is_reaper and not request.get("probe"):
                     self._starts += 1
                     os.setgroups([escaped_processes.group_of_exec(self._starts)])
-                # Root stays the saved uid, for the way back. A spawned program has none: execve overwrites it.
+                # Root stays the saved uid, so that we can return to it. A spawned program can't: execve overwrites it.
                 kernel.set_thread_uids(uid if is_open else 0, uid, 0)
             doing, what = "enter the working directory", " " + str(request["cwd"])
             self._enter(request["cwd"])
@@ -252,7 +252,7 @@ class Subreaper:
             if self._has_own_uid:
                 kernel.set_thread_uids(0, 0, 0)
                 if not self._is_reaper:
-                    os.setgroups([])  # or the subreaper itself would count as an escaped process
+                    os.setgroups([])  # otherwise the subreaper itself would count as an escaped process
             os.pwrite(self._score, self._own_score, 0)
             os.chdir("/")
 
@@ -291,7 +291,7 @@ class Subreaper:
                 pid, status, usage = os.wait4(-1, options)
             except ChildProcessError:
                 break
-            if pid == 0:  # the leader has ended and others of its tree live on
+            if pid == 0:  # the leader has ended, other processes of its tree have not
                 self._report(**said)
                 said, options = {}, _WAIT_ALL
                 continue
@@ -308,8 +308,8 @@ def _set_rlimits(limits: dict[str, int]) -> None:
     for name, value in limits.items():
         number = getattr(resource, "RLIMIT_" + name.upper(), None)
         if number is None:
-            continue  # this Python does not know the limit; the container's own ulimits stand behind it
+            continue  # this Python lacks the limit; the container's ulimits still apply
         _, hard = resource.getrlimit(number)
-        # Only root outside may raise a limit.
+        # A hard limit can't be raised from inside the sandbox.
         effective = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (effective, effective))

@@ -1,11 +1,11 @@
-"""Streams over one connection: frames, credit, and a turn for each. Pure; the same code on both sides.
+"""Multiplexes streams over one connection, with per-stream credit and round-robin sending.
 
-A side may send as many bytes of a stream as the other has granted, and holds at most `BUFFER` more. So whoever does not
-read its stream stops that stream's sender, and nothing else; memory is bounded by streams times window. `take` gives
-control frames first and then one chunk of each stream in turn: a fast stream cannot starve a slow one, and the caller
-decides how much of the connection they get together.
+No I/O; both sides use the same code. A side may send as many bytes of a stream as the other has granted, and buffers at
+most `BUFFER` more. A reader that stops reading stops only its own stream's sender, and memory is bounded by streams
+times window. `take` returns control frames first, then one chunk of each stream in turn: a fast stream can't starve a
+slow one, and the caller decides how much of the connection they share.
 
-The other side's frames may be hostile: what breaks a rule raises `MuxError`, and the channel is over.
+The other side may be hostile. A frame that breaks a rule raises `MuxError`, which ends the channel.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from typing import Union
 
 WINDOW = 256 * 1024
-"""Bytes that are granted for each stream and direction: 5 MB/s at a round trip of 50 ms."""
+"""Bytes granted per stream and direction: 5 MB/s at a round trip of 50 ms."""
 BUFFER = 64 * 1024
-"""Bytes of a stream that wait for their turn."""
+"""Unsent bytes buffered per stream."""
 CHUNK = 16 * 1024
 """Largest payload of one frame."""
 MAX_STREAMS = 32
 MAX_LABEL = 1024
 _MAX_CONTROL = 1024
-"""Control frames that wait; an honest peer causes a handful."""
+"""Queued control frames; an honest peer causes a handful."""
 _HISTORY = 4096
-"""Numbers of ended streams for which late frames are forgiven, counted back from the newest."""
+"""Late frames of the newest so many stream numbers are ignored; of older ones they are an error."""
 
 OPEN, DATA, CREDIT, FIN, RESET = 1, 2, 3, 4, 5
 _HEAD = struct.Struct(">BII")  # kind, stream, length of the payload, or the number itself for CREDIT
@@ -34,7 +34,7 @@ _PAYLOAD = {OPEN: MAX_LABEL, DATA: CHUNK}
 
 
 class MuxError(Exception):
-    """The other side has broken the protocol."""
+    """The other side broke the protocol."""
 
 
 class StreamOpened:
@@ -46,7 +46,7 @@ class StreamOpened:
 
 
 class DataReceived:
-    """Bytes of a stream; grant as many again with `consumed` when they are passed on."""
+    """Bytes of a stream. Call `consumed` once they are passed on, which grants as many again."""
 
     def __init__(self, stream: int, data: bytes) -> None:
         self.stream = stream
@@ -61,7 +61,7 @@ class StreamEnded:
 
 
 class StreamReset:
-    """The other side ended the stream at once, both ways."""
+    """The other side ended the stream at once, in both directions."""
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
@@ -74,18 +74,18 @@ class _Stream:
     def __init__(self) -> None:
         self.waiting = bytearray()
         self.credit = WINDOW
-        self.granted = WINDOW  # what the other side may still send
-        self.ungranted = 0  # consumed here and not granted again yet
+        self.granted = WINDOW  # bytes that the other side may still send
+        self.ungranted = 0  # bytes consumed here and not yet granted again
         self.ours_ended = False
         self.fin_sent = False
         self.theirs_ended = False
 
 
 class Multiplexer:
-    """One side of it."""
+    """One side of a multiplexed connection."""
 
     def __init__(self, opener: bool, max_streams: int = MAX_STREAMS) -> None:
-        """Opener: this side opens streams; the other cannot."""
+        """`opener`: whether this side opens streams; the other side can't."""
         self._opener = opener
         self._max_streams = max_streams
         self._streams: dict[int, _Stream] = {}
@@ -97,7 +97,7 @@ class Multiplexer:
     # -- sending ----------------------------------------------------------------------------------------------------
 
     def open(self, label: bytes) -> int | None:
-        """A new stream, or None where there are too many."""
+        """Open a stream and return its number, or None if `max_streams` are open."""
         if not self._opener or len(label) > MAX_LABEL:
             raise ValueError("only the opener opens, with a short label")
         if len(self._streams) >= self._max_streams:
@@ -108,12 +108,12 @@ class Multiplexer:
         return self._newest
 
     def room(self, stream: int) -> int:
-        """How many bytes `send` takes now; 0 for a stream that is over."""
+        """Return how many bytes `send` accepts now; 0 for a stream that has ended."""
         found = self._streams.get(stream)
         return 0 if found is None or found.ours_ended else BUFFER - len(found.waiting)
 
     def send(self, stream: int, data: bytes) -> None:
-        """Bytes for the other side, at most `room`."""
+        """Queue bytes for the other side, at most `room`."""
         if len(data) > self.room(stream):
             raise ValueError("more than the stream has room for")
         if not data:
@@ -122,19 +122,19 @@ class Multiplexer:
         self._schedule(stream)
 
     def finish(self, stream: int) -> None:
-        """No more bytes from this side, after those that wait."""
+        """End this side of the stream once its queued bytes are sent."""
         found = self._streams.get(stream)
         if found is not None and not found.ours_ended:
             found.ours_ended = True
             self._schedule(stream)
 
     def reset(self, stream: int) -> None:
-        """End it at once, both ways; what waits is thrown away."""
+        """End the stream at once, in both directions, and discard queued bytes."""
         if self._streams.pop(stream, None) is not None:
             self._queue_control(RESET, stream)
 
     def consumed(self, stream: int, count: int) -> None:
-        """These bytes were passed on: the other side may send as many more."""
+        """Record that these bytes were passed on, so that the other side may send as many more."""
         found = self._streams.get(stream)
         if found is None or found.theirs_ended:
             return
@@ -145,7 +145,7 @@ class Multiplexer:
             found.ungranted = 0
 
     def take(self, limit: int) -> bytes:
-        """The next frames, at most `limit` bytes; empty when there is nothing to send now."""
+        """Return the next frames, at most `limit` bytes; empty if there is nothing to send."""
         out = bytearray()
         while self._control and len(out) + len(self._control[0]) <= limit:
             out += self._control.popleft()
@@ -162,7 +162,7 @@ class Multiplexer:
         return bool(self._control or self._ready)
 
     def _send_chunk(self, stream: int, found: _Stream, out: bytearray, limit: int) -> bool:
-        """One chunk of a stream; whether it wants another turn."""
+        """Append one chunk of a stream to `out`; returns whether the stream needs another turn."""
         count = min(len(found.waiting), found.credit, CHUNK, limit - len(out) - 2 * _HEAD.size)
         if count > 0:
             out += _HEAD.pack(DATA, stream, count)
@@ -170,7 +170,7 @@ class Multiplexer:
             del found.waiting[:count]
             found.credit -= count
         if found.waiting:
-            return found.credit > 0  # without credit it comes back when some is granted
+            return found.credit > 0  # without credit, a CREDIT frame schedules it again
         if found.ours_ended and not found.fin_sent:
             found.fin_sent = True
             out += _HEAD.pack(FIN, stream, 0)
@@ -193,10 +193,10 @@ class Multiplexer:
     # -- receiving --------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Events of these bytes.
+        """Yield the events of these bytes.
 
         Raises:
-            MuxError: the other side does what it must not; nothing may be sent or fed after that.
+            MuxError: the other side broke the protocol. Send and feed nothing after that.
         """
         self._input += data
         place = 0
@@ -223,7 +223,7 @@ class Multiplexer:
         if found is None:
             if not self._newest - _HISTORY < stream <= self._newest:
                 raise MuxError("a frame of a stream that never was")
-            return  # it crossed our RESET, or our FIN
+            return  # sent before the other side got our RESET or FIN
         if kind == DATA:
             yield from self._on_data(stream, found, payload)
         elif kind == CREDIT:

@@ -1,9 +1,9 @@
-"""Frames between worker and runner: how they are cut, checked, and how either side finds its place again.
+"""Frames between worker and runner: format, checksum and resynchronization.
 
-A connection opens with HELLO(nonce, generation) from the worker and the ACK with the same nonce from the runner; both
-sides throw away what comes before. The stream may hold half a frame of a worker that died, so HELLO is sent after
-`PADDING`: zeros that fill up any half frame, whose checksum then fails. The checksum is keyed by the nonce, so a frame
-of another connection is never taken for one of this.
+A connection opens with HELLO(nonce, generation) from the worker and an ACK with the same nonce from the runner. Both
+sides discard everything before that. A worker that died may have left half a frame in the stream, so `PADDING` precedes
+HELLO: zeros that complete any half frame, whose checksum then fails. The nonce keys the checksum, so a frame of another
+connection is never accepted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Item = Union["Hello", "Ack", "Message", "Oversize"]
 
 FRAGMENT = 64 * 1024
-"""Largest payload of a frame; longer messages are split, so that a cancel waits behind one fragment at most."""
+"""Largest payload of a frame. Longer messages are split, so that a cancel waits behind one fragment at most."""
 MAX_HEADER = 64 * 1024
 MAX_MESSAGE = 80 * 1024 * 1024
-"""Largest message that a side puts together; anything longer is answered as `Oversize`."""
+"""Largest message that a side assembles; a longer one becomes `Oversize`."""
 
 _MARK = 0xC5
 _LAST = 1
@@ -41,7 +41,7 @@ _SAMPLE = {"a": [1, -2.5, "ä\ud800\n", None, True], "b": {}}
 
 
 class _Strict:
-    """What the scanner wants to know of its decoder."""
+    """The decoder options that the C scanner reads."""
 
     strict = True
     object_hook = None
@@ -51,7 +51,7 @@ class _Strict:
 
     @staticmethod
     def parse_constant(name: str) -> float:
-        """NaN and Infinity are no JSON."""
+        """Reject NaN and Infinity, which aren't JSON."""
         raise ValueError("not JSON: " + name)
 
 
@@ -59,8 +59,8 @@ def _refuse(value: object) -> object:
     raise TypeError("not JSON: " + type(value).__name__)
 
 
-# JSON by the interpreter's own C scanner and encoder: the `json` module loads `re` and `enum` for them, a megabyte in
-# every idle sandbox. An interpreter without such a scanner, or with another kind, uses `json` itself.
+# Uses the interpreter's C scanner and encoder directly: the `json` module also loads `re` and `enum`, a megabyte in
+# every idle sandbox. An interpreter whose scanner is missing or different falls back to `json`.
 
 
 def _native_json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
@@ -100,19 +100,19 @@ except (ImportError, AttributeError, TypeError, ValueError):
 
 
 class Hello:
-    """A worker asks to be obeyed."""
+    """A worker's greeting: asks to become the runner's worker."""
 
     def __init__(self, nonce: bytes, generation: int) -> None:
         self.nonce = nonce
         self.generation = generation
 
     def encode(self) -> bytes:
-        """Padding and greeting, ready to be sent."""
+        """Return padding and greeting."""
         return PADDING + _greeting(_HELLO, self.nonce, self.generation, 0)
 
 
 class Ack:
-    """The runner's answer; `generation` is the highest that it has seen."""
+    """The runner's answer to HELLO. `generation` is the highest that it has seen."""
 
     def __init__(self, nonce: bytes, generation: int, accepted: bool) -> None:
         self.nonce = nonce
@@ -120,7 +120,7 @@ class Ack:
         self.accepted = accepted
 
     def encode(self) -> bytes:
-        """The greeting, ready to be sent."""
+        """Return the greeting."""
         return _greeting(_ACK, self.nonce, self.generation, int(self.accepted))
 
 
@@ -134,14 +134,14 @@ class Message:
 
 
 class Oversize:
-    """A message longer than `MAX_MESSAGE`; it was thrown away."""
+    """A message longer than `MAX_MESSAGE`; its content was discarded."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 class Malformed(Exception):
-    """The peer's bytes cannot be a message, although the checksum holds."""
+    """The checksum matches, but the bytes aren't a valid message."""
 
 
 def _greeting(magic: bytes, nonce: bytes, generation: int, accepted: int) -> bytes:
@@ -150,7 +150,7 @@ def _greeting(magic: bytes, nonce: bytes, generation: int, accepted: int) -> byt
 
 
 def encode(nonce: bytes, number: int, header: Header, body: bytes = b"") -> Iterator[bytes]:
-    """The frames of one message."""
+    """Yield the frames of one message."""
     text = dump_json(header)
     payload = memoryview(_LEN.pack(len(text)) + text + body)
     key = zlib.crc32(nonce)
@@ -161,10 +161,10 @@ def encode(nonce: bytes, number: int, header: Header, body: bytes = b"") -> Iter
 
 
 class Decoder:
-    """Bytes in, items out; any bytes at all are accepted, and what makes no sense is skipped."""
+    """Turns bytes into items. Accepts any bytes and skips those that make no sense."""
 
     def __init__(self, sought: bytes | None = None) -> None:
-        """Sought: the nonce of the ACK that a worker waits for; None on the runner's side, which waits for a HELLO."""
+        """`sought`: the nonce of the ACK that a worker waits for; None for a runner, which waits for a HELLO."""
         self._sought = _HELLO if sought is None else _ACK + sought
         self._key: int | None = None
         self._searching = True
@@ -174,7 +174,7 @@ class Decoder:
         self._refused: dict[int, bool] = {}
 
     def accept(self, nonce: bytes) -> None:
-        """Frames keyed by this nonce are read from here on; what was half read is forgotten."""
+        """Read frames keyed by this nonce from here on, and discard partly read messages."""
         self._key = zlib.crc32(nonce)
         self._searching = False
         self._parts.clear()
@@ -182,7 +182,7 @@ class Decoder:
         self._buffered = 0
 
     def feed(self, data: bytes) -> Iterator[Item]:
-        """Items completed by these bytes. Call `accept` while handling a greeting, before taking the next item."""
+        """Yield the items that these bytes complete. After a greeting, call `accept` before taking the next item."""
         self._buffer += data
         while True:
             item, go_on = self._find_greeting() if self._searching else self._next_item()

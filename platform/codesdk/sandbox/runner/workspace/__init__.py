@@ -1,1 +1,1 @@
-"""Files of the workspace: operations, watches, snapshots, quota."""
+"""The workspace: file operations, watches, snapshots, quota."""

@@ -1,7 +1,7 @@
 """Unpacks a tar into the workspace in two passes: check everything, then write.
 
-An archive is hostile input. Nothing is written before every entry was looked at; names and links may not leave the
-workspace, entries may not be written through links, and only files, directories and links exist afterwards.
+Archives are untrusted. Nothing is written until every entry has been checked: names and links must stay in the
+workspace, no entry is written through a link, and only files, directories and links are created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusa
 
 MAX_ENTRIES = 200_000
 MAX_BYTES = 2 * 1024 * 1024 * 1024
-"""Most unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
+"""Maximum unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
 
 
 _TIME_DIGITS = 10
@@ -25,10 +25,10 @@ _TIME_DIGITS = 10
 def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
     """Unpack a tar, plain or gzip; returns the number of files written.
 
-    `readable`: who is not the owner may do with a file what its owner may, but for writing, whatever the archive says.
+    `readable`: give group and others the owner's read and execute permissions, regardless of the archive.
 
     Raises:
-        Refused: ARCHIVE_REFUSED with the entry and the reason, or NO_SPACE and the like while writing.
+        OperationRefused: ARCHIVE_REFUSED with the entry and the reason, or an error of writing such as NO_SPACE.
     """
     check(archive, root.workspace, max_bytes)
     try:
@@ -41,7 +41,7 @@ def check(archive: bytes, workspace: str, max_bytes: int = MAX_BYTES) -> None:
     """Check every entry.
 
     Raises:
-        Refused: ARCHIVE_REFUSED with the entry and the reason.
+        OperationRefused: ARCHIVE_REFUSED with the entry and the reason.
     """
     try:
         _check(workspace, archive, max_bytes)
@@ -68,7 +68,7 @@ class EntryValidator:
     """Checks entries one by one and refuses unsafe ones."""
 
     def __init__(self, workspace: str, max_bytes: int = MAX_BYTES, *, links_anywhere: bool = False) -> None:
-        """Links anywhere: a symbolic link may say what it likes, as one that a tool makes; none is written through."""
+        """`links_anywhere`: accept symbolic links to any target, as tools can make them; none is written through."""
         self._workspace = workspace
         self._max_bytes = max_bytes
         self._links_anywhere = links_anywhere
@@ -77,10 +77,10 @@ class EntryValidator:
         self.count = 0
 
     def validate(self, member: tarfile.TarInfo) -> str:
-        """The entry's path in the workspace.
+        """Check an entry and return its path in the workspace.
 
         Raises:
-            Refused: ARCHIVE_REFUSED with the reason.
+            OperationRefused: ARCHIVE_REFUSED with the reason.
         """
         self.count += 1
         self._total += max(0, member.size)
@@ -143,12 +143,12 @@ def _write(root: Root, archive: bytes, readable: bool) -> int:
 
 
 def entry_times(member: tarfile.TarInfo) -> tuple[int, int]:
-    """Access and modification time in nanoseconds, exact if the archive has them; an invalid time becomes 1970."""
+    """Return access and modification time in nanoseconds, exact if the archive has them; 1970 for an invalid time."""
     whole, _, rest = member.pax_headers.get("mtime", "").partition(".")
     if len(whole) <= _TIME_DIGITS and (whole + rest).isdecimal() and whole:
         found = int(whole) * 10**9 + int(rest[:9].ljust(9, "0"))
     else:
-        found = int(member.mtime * 10**9) if 0 <= member.mtime < 10**_TIME_DIGITS else 0  # not for infinity and NaN
+        found = int(member.mtime * 10**9) if 0 <= member.mtime < 10**_TIME_DIGITS else 0  # excludes infinity and NaN
     return found, found
 
 
@@ -161,15 +161,15 @@ def write_entry(
     readable: bool = False,
     exact: bool = False,
 ) -> int:
-    """Write one admitted entry; 1 for a file. Exact: with the mode that it had, also where that closes it to its owner."""
+    """Write one validated entry; returns 1 for a file. `exact`: keep its mode, even one that its owner can't read."""
     if member.isdir():
         try:
             os.mkdir(name, 0o755, dir_fd=directory)
         except FileExistsError:
-            pass  # entries may share directories; a file in its place shows when something is written beneath
+            pass  # entries may share directories; if it is a file, writing below it fails
         return 0
     try:
-        os.unlink(name, dir_fd=directory)  # a file or link that is in the way; never followed
+        os.unlink(name, dir_fd=directory)  # replaces a file or link; never follows it
     except FileNotFoundError:
         pass
     if member.issym():

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     def sha256(data: bytes | bytearray = b"") -> Any:
-        """A hash object with `update`."""
+        """Return a hash object with `update`."""
 else:
     try:
         from _sha2 import sha256  # Python 3.12 and later
@@ -15,14 +15,14 @@ else:
         try:
             from _sha256 import sha256
         except ImportError:
-            from hashlib import sha256  # an interpreter that was built without its own
+            from hashlib import sha256  # an interpreter built without the C modules
 
 
 def text(found: Any) -> str:
-    """`sha256:…` of the data so far."""
+    """Return `sha256:…` of the data hashed so far."""
     return "sha256:" + str(found.hexdigest())
 
 
 def of(data: bytes | bytearray) -> str:
-    """`sha256:…` of bytes."""
+    """Return `sha256:…` of bytes."""
     return text(sha256(data))

@@ -1,4 +1,4 @@
-"""Creates directories, and moves and deletes entries, safe against symlinks and for trees of any depth."""
+"""Creates directories, and moves and deletes entries. Safe against symlinks and for trees of any depth."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.workspace.files import Info
 
 MAX_DELETED = 500_000
-"""Most entries deleted by one request."""
+"""Maximum entries deleted by one request."""
 _MAX_OPEN = 128
-"""Levels held open at once; deeper subtrees are moved up first."""
+"""Directory levels open at once; deeper subtrees are moved up first."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -71,7 +71,7 @@ def _rename_new(source: int, name: str, target: int, new_name: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EINVAL):
             raise
-        # Two steps, where the file system cannot do it in one; a directory into itself fails again, in the second.
+        # Without RENAME_NOREPLACE: check, then rename. Moving a directory into itself also ends here and fails again.
         if _exists(new_name, target):
             raise OperationRefused("CONFLICT", "there is something of the new name already") from None
         os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
@@ -89,7 +89,7 @@ def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] =
     """Delete an entry, with `recursive` a whole tree; returns the number of entries.
 
     Raises:
-        Refused: CANCELLED where `stopped` said so before all were deleted; TOO_LARGE: as `clear`.
+        OperationRefused: CANCELLED if `stopped` returned True before all were deleted; TOO_LARGE as for `clear`.
     """
     directory, name = root.open_parent(relative(path, root.workspace))
     try:
@@ -111,11 +111,11 @@ def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] =
 
 
 def clear(top: int, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Empty an open directory; returns the number of entries.
+    """Delete everything in an open directory; returns the number of entries.
 
     Raises:
-        Refused: TOO_LARGE when there are more than `MAX_DELETED`, also because a tool goes on making new ones.
-            CANCELLED: as `delete`.
+        OperationRefused: TOO_LARGE if there are more than `MAX_DELETED`, also because a tool keeps creating new ones.
+            CANCELLED as for `delete`.
     """
     count = 0
     stack: list[tuple[int, str]] = []
@@ -158,11 +158,11 @@ def _clear_files(here: int, limit: int, stopped: Callable[[], bool]) -> tuple[st
                 try:
                     os.unlink(entry.name, dir_fd=here)
                 except FileNotFoundError:
-                    continue  # a tool was faster
+                    continue  # a tool deleted it first
                 count += 1
                 if count >= limit or stopped():
                     return None, count
-        if count == before:  # what is deleted while it is listed may hide others: looked at again until nothing is left
+        if count == before:  # deleting while listing can hide entries, so list again until none is left
             return None, count
 
 
@@ -170,7 +170,7 @@ def _enter(name: str, directory: int) -> int:
     try:
         return os.open(name, _ENTER, dir_fd=directory)
     except PermissionError:
-        os.chmod(name, 0o700, dir_fd=directory)  # the tool's own directory, which it closed to itself
+        os.chmod(name, 0o700, dir_fd=directory)  # the tool removed its own access
         return os.open(name, _ENTER, dir_fd=directory)
 
 
@@ -178,4 +178,4 @@ def _remove(name: str, directory: int) -> None:
     try:
         os.rmdir(name, dir_fd=directory)
     except OSError:
-        pass  # a tool moved it, or put something in: met again by the next round, or by the caller
+        pass  # a tool moved it or added an entry: the next round or the caller handles it

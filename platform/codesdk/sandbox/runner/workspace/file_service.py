@@ -1,4 +1,4 @@
-"""File requests, and the threads that carry them out with the tool's effective ids and no capabilities."""
+"""Serves file requests on threads with the tool's effective ids and no capabilities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONG_OPERATIONS = frozenset(("import", "delete", "manifest", "marks"))
 
 
 class _Job:
-    """A file operation of a call."""
+    """A call's file operation."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -36,7 +36,7 @@ class _Job:
         self._claim = _thread.allocate_lock()
 
     def claim(self) -> bool:
-        """Claim it, for the thread that runs it or for a cancel: the first wins."""
+        """Claim the job for the thread that runs it or for a cancel. Returns True for the first caller only."""
         return self._claim.acquire(False)
 
 
@@ -50,7 +50,7 @@ class FileService:
         self._mode = str(settings.get("workspace_mode", "rw"))
         self._take_tool_ids = take_tool_ids
         self.check: Callable[[str], None] = lambda _: None
-        """Called before each operation with its name; may refuse it."""
+        """Called with the name of each operation before it runs; may refuse it."""
         self._root: Root | None = None
         self._short_executor = SerialExecutor("files", loop, self._begin)
         self._long_executor: SerialExecutor | None = None
@@ -62,7 +62,7 @@ class FileService:
         }  # fmt: skip
         self._uploads: Uploads | None = None
         self._jobs: dict[Key, _Job] = {}
-        """Pending operation by call; one at a time each."""
+        """Pending operations by call; a call has one at a time."""
 
     def _begin(self) -> None:
         self._take_tool_ids()
@@ -70,7 +70,7 @@ class FileService:
         try:
             os.mkdir(self._settings["env"]["HOME"], 0o700)
         except OSError:
-            pass  # it is there, or its parent is read-only: tools then see a HOME that they cannot write
+            pass  # it exists, or its parent is read-only; then tools have a HOME that they can't write
 
     def serve(self, message: Message, answer: Answer) -> None:
         """Run an operation and answer."""
@@ -93,7 +93,7 @@ class FileService:
         job.answer(header, body)
 
     def cancel_pending(self, key: Key) -> bool:
-        """Cancel a call's queued operation. False: there is none, or it is running and may stop half way."""
+        """Cancel a call's queued operation. Returns False if there is none or if it is already running."""
         job = self._jobs.get(key)
         if job is None:
             return False
@@ -104,13 +104,13 @@ class FileService:
         return True
 
     def long_executor(self) -> SerialExecutor:
-        """The thread for long operations."""
+        """Return the thread for long operations; starts it on first use."""
         if self._long_executor is None:
             self._long_executor = SerialExecutor("long", self._loop, self._take_tool_ids)
         return self._long_executor
 
     def _guarded(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
-        """Turn every error into an answer, so that the thread survives."""
+        """Run an operation and turn every error into an answer, so that the thread survives."""
         try:
             self.workspace().ensure_accessible()
             self.check(str(message.header["op"]))
@@ -125,7 +125,7 @@ class FileService:
             return {"error": "BAD_REQUEST", "message": repr(error)}, b""
 
     def workspace(self) -> Root:
-        """The workspace, held open."""
+        """Return the open workspace."""
         if self._root is None:
             raise RuntimeError("the file thread has not begun")
         return self._root
@@ -213,7 +213,7 @@ class FileService:
             return {"files": archive.unpack(self.workspace(), body)}, b""
         if self._mode == "none":
             raise OperationRefused("PERMISSION_DENIED", "this sandbox has no workspace")
-        # Tools only read it, so it cannot be theirs; and root must not write what a stranger packed.
+        # Tools only read this workspace, so they can't own it; and root must not unpack an untrusted archive.
         self._become(kernel.SEED_UID, kernel.SEED_UID)
         try:
             return {"files": archive.unpack(self.workspace(), body, readable=True)}, b""
@@ -222,14 +222,14 @@ class FileService:
 
     @staticmethod
     def _become(uid: int, gid: int) -> None:
-        """Set this thread's effective ids; it is root in between, as changing the group requires."""
+        """Set this thread's effective ids; it is root in between, which changing the group requires."""
         kernel.set_thread_uids(-1, 0, -1)
         kernel.set_thread_gids(-1, gid, -1)
         kernel.set_thread_uids(-1, uid, -1)
 
 
 def _key(header: Header) -> Key:
-    """The call it belongs to; empty if none."""
+    """Return the call and attempt of a request; the call is empty if it has none."""
     return str(header.get("call", "")), int(header.get("attempt", 0))
 
 

@@ -1,7 +1,7 @@
-"""Two ways to detect changes in a directory tree: inotify, and polling.
+"""Detects changes in a directory tree, by inotify or by polling.
 
-Both run on the thread for long operations, with the tool's rights, and follow no symbolic link. What cannot be seen is
-told as an "overflow" of that path: there may be more, of which nothing is known.
+Both watchers run on the thread for long operations, with the tool's rights, and follow no symbolic link. A path that
+can't be observed is reported as "overflow": there may be unknown changes below it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from codesdk.sandbox.runner.workspace.root import Root
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Change = tuple[str, str, str]
-    """Kind (a word of `port.ChangeKind`), path, and for a move where from."""
+    """Kind (a value of `port.ChangeKind`), path, and the source path of a move."""
     State = tuple[int, int, int, int, int]
 
 MAX_DIRECTORIES = 8192
-"""Most inotify watches per tree; each costs kernel memory, charged to the sandbox."""
+"""Maximum inotify watches per tree; each costs kernel memory, charged to the sandbox."""
 MAX_POLLED_ENTRIES = 50_000
-"""Most entries of a polled tree."""
+"""Maximum entries of a polled tree."""
 MAX_FOUND = 16_384
-"""Most entries of new directories reported one by one; more become an "overflow"."""
+"""Maximum entries of new directories reported one by one; more become an "overflow"."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNREADABLE_ERRORS = frozenset((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG))
 _GONE_ERRORS = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV))
 
 LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.ENOSYS))
-"""Errors that mean an inotify limit, or no inotify."""
+"""Errors of an inotify limit, or of a kernel without inotify."""
 
 # linux/inotify.h
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
@@ -45,14 +45,14 @@ _MASK = (
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 _MOVE_PAIR_S = 0.002
-"""How long to wait for the second half of a move, which may arrive a little later."""
+"""How long to wait for the second half of a move, which can arrive a little later."""
 
 
 _GONE_MESSAGE = "the watched directory was deleted or moved"
 
 
 class WatchEnded(Exception):
-    """The watch has ended, with the reason."""
+    """The watch has ended; the message has the reason."""
 
 
 def _join(directory: str, name: str) -> str:
@@ -60,13 +60,13 @@ def _join(directory: str, name: str) -> str:
 
 
 class InotifyWatcher:
-    """Detects changes by inotify. Its instance counts against the tool's uid, so no other sandbox is affected."""
+    """Detects changes by inotify. Its instance counts against the tool's uid, not against other sandboxes."""
 
     def __init__(self, root: Root, top: str) -> None:
-        """Top: a path that `relative` gave.
+        """Watch the tree at `top`, a path that `relative` returned.
 
         Raises:
-            OSError: no such directory; EMFILE or ENOSPC where the kernel's or our limit is reached.
+            OSError: no such directory; EMFILE or ENOSPC at the kernel's or our limit.
         """
         self._root = root
         self._top = top
@@ -87,11 +87,11 @@ class InotifyWatcher:
         os.close(self.fd)
 
     def read(self) -> list[Change]:
-        """Changes since the last read.
+        """Return the changes since the last read.
 
         Raises:
-            OSError: EMFILE or ENOSPC, as above: from now on something may be missed.
-            Ended: the watched directory itself is gone or was moved.
+            OSError: EMFILE or ENOSPC at a limit; later changes may be missed.
+            WatchEnded: the watched directory itself was deleted or moved.
         """
         found: list[Change] = []
         for _ in range(2):
@@ -116,7 +116,7 @@ class InotifyWatcher:
         if mask & _OVERFLOW:
             self._flush_move(found)
             found.append(("overflow", self._top, ""))
-            self._paths.clear()  # what was renamed meanwhile has other paths; the same directories get the same numbers
+            self._paths.clear()  # lost events may be renames; walking again gives known directories the same numbers
             self._walk(self._top, found, known=True)
             return
         if mask & _IGNORED:
@@ -129,10 +129,10 @@ class InotifyWatcher:
             if directory == self._top and mask & (_DELETE_SELF | _MOVE_SELF):
                 self._flush_move(found)
                 raise WatchEnded(_GONE_MESSAGE)
-            return  # what happens to a directory itself, its parent tells
+            return  # the parent's watch reports changes of the directory itself
         if not (mask & _MOVED_TO and self._moving is not None and self._moving[0] == cookie):
             self._flush_move(found)
-        if name not in files.TEMPORARIES:  # where one takes its place, that is a move from nowhere: something was made
+        if name not in files.TEMPORARIES:  # renaming one into place then looks like a move into the tree: "created"
             self._record(_join(directory, name), mask, cookie, found)
 
     def _record(self, path: str, mask: int, cookie: int, found: list[Change]) -> None:
@@ -153,7 +153,7 @@ class InotifyWatcher:
             found.append(("deleted" if mask & _DELETE else "changed", path, ""))
 
     def _flush_move(self, found: list[Change]) -> None:
-        """A move without a second half left the watched tree."""
+        """Report a move without a second half as a deletion: its target is outside the watched tree."""
         if self._moving is not None:
             (_, path, is_directory), self._moving = self._moving, None
             found.append(("deleted", path, ""))
@@ -170,7 +170,7 @@ class InotifyWatcher:
         return gone
 
     def _walk(self, path: str, found: list[Change] | None, known: bool = False) -> None:
-        """Watch a directory and all beneath it. Found: what is in it is told; not so what was `known` by another path."""
+        """Watch a directory and all below it. `found`: report its entries, unless `known` (it was renamed)."""
         before = set(self._paths.values())
         rest = [path]
         while rest:
@@ -191,7 +191,7 @@ class InotifyWatcher:
                         is_directory = entry.is_dir(follow_symlinks=False)
                         if is_directory:
                             rest.append(below)
-                            if len(rest) > MAX_DIRECTORIES:  # they could not all be added either
+                            if len(rest) > MAX_DIRECTORIES:  # they couldn't all be added
                                 raise OSError(errno.ENOSPC, "too many directories")
                         if found is not None and not known and here not in before:
                             self._record_created(entry.name, below, found)
@@ -213,16 +213,16 @@ class InotifyWatcher:
 
 
 class PollingWatcher:
-    """Detects changes by polling: slower, and merges changes between two scans."""
+    """Detects changes by polling. Slower than inotify, and merges changes between two scans."""
 
     fd = -1
 
     def __init__(self, root: Root, top: str) -> None:
-        """Top: a path that `relative` gave.
+        """Scan the tree at `top`, a path that `relative` returned.
 
         Raises:
             OSError: no such directory.
-            Ended: there is too much to look at.
+            WatchEnded: the tree has too many entries.
         """
         self._root = root
         self._top = top
@@ -231,20 +231,20 @@ class PollingWatcher:
         self._before, self.unseen = self._scan()
 
     def close(self) -> None:
-        """No-op."""
+        """Do nothing."""
 
     def read(self) -> list[Change]:
-        """Changes since the last scan.
+        """Return the changes since the last scan.
 
         Raises:
-            Ended: the directory is gone, or there is too much to look at.
+            WatchEnded: the directory is gone, or the tree has too many entries.
         """
         _check_identity(self._root, self._top, self._identity)
         before, (now, unseen) = self._before, self._scan()
         self._before = now
         blind = [path + "/" for _, path, _ in unseen]
         for path in [path for path in before if any(path.startswith(place) for place in blind)]:
-            now.setdefault(path, before[path])  # it may be there still
+            now.setdefault(path, before[path])  # unreadable now; it may still exist
         changes = [change for change in unseen if change not in self.unseen]
         self.unseen = unseen
         return _differences(before, now) + changes
@@ -269,7 +269,7 @@ class PollingWatcher:
                         try:
                             about = entry.stat(follow_symlinks=False)
                         except OSError:
-                            continue  # gone while we look
+                            continue  # deleted during the scan
                         below = _join(here, entry.name)
                         is_directory = stat.S_ISDIR(about.st_mode)
                         if is_directory:
@@ -286,7 +286,7 @@ class PollingWatcher:
 
 
 def _identity(root: Root, path: str) -> tuple[int, int]:
-    """Identity of a directory."""
+    """Return device and inode of a directory."""
     fd = root.open(path, _ENTER, 0, links=False)
     try:
         about = os.fstat(fd)
@@ -296,7 +296,7 @@ def _identity(root: Root, path: str) -> tuple[int, int]:
 
 
 def _check_identity(root: Root, path: str, identity: tuple[int, int]) -> None:
-    """Raise Ended if the path is gone or now leads to another directory."""
+    """Raise WatchEnded if the path is gone or now leads to another directory."""
     try:
         found = _identity(root, path)
     except OSError as error:
@@ -308,7 +308,7 @@ def _check_identity(root: Root, path: str, identity: tuple[int, int]) -> None:
 
 
 def _state(about: os.stat_result, is_directory: bool) -> State:
-    if is_directory:  # what changes in it is told of its entries
+    if is_directory:  # its entries report their own changes
         return (about.st_ino, about.st_mode, 0, 0, 0)
     return (about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
@@ -329,7 +329,7 @@ def _differences(before: dict[str, State], now: dict[str, State]) -> list[Change
         source = moved[path] = sources[0]
         above, above_source = path.rpartition("/"), source.rpartition("/")
         if moved.get(above[0]) != above_source[0] or above[2] != above_source[2]:
-            changes.append(("moved", path, source))  # else it moved with its directory
+            changes.append(("moved", path, source))  # otherwise it moved with its directory
         if before[source][2:4] != now[path][2:4]:
             changes.append(("changed", path, ""))
     left = set(gone) - set(moved.values())

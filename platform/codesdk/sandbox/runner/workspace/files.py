@@ -12,7 +12,7 @@ from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusa
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # non-blocking: opening a FIFO must not hang the file thread
 MAX_DEPTH = 32
 MAX_SCANNED = 50_000
-"""Most entries that a listing scans before it reports `truncated`, to bound memory."""
+"""Maximum entries that a listing scans before it reports `truncated`; bounds memory."""
 MAX_BATCH = 500
 MAX_CHECKED = 64 * 1024 * 1024
 """Largest file whose content is compared before it is replaced."""
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 TEMPORARIES: dict[str, None] = {}
-"""Recent names of temporary files, newest last; watches don't report these."""
+"""Recent names of temporary files, newest last; watches don't report them."""
 _REMEMBERED = 4096
 
 
 def temporary_name() -> str:
-    """A temporary name in the target's directory."""
+    """Return a new name for a temporary file in the target's directory."""
     name = ".codesdk-" + os.urandom(8).hex()
     TEMPORARIES[name] = None
     if len(TEMPORARIES) > _REMEMBERED:
@@ -39,12 +39,12 @@ def temporary_name() -> str:
 
 
 def printable(name: str) -> str:
-    r"""A name as text: bytes that are no UTF-8 appear as `\xNN`."""
+    r"""Return a name as text, with bytes that aren't UTF-8 as `\xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def describe(path: str, status: os.stat_result) -> Info:
-    """One entry, as `port.FileInfo`."""
+    """Describe one entry, with the fields of `port.FileInfo`."""
     mode = status.st_mode
     kind = "other"
     for test, word in ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "symlink")):
@@ -69,9 +69,9 @@ def _regular(fd: int) -> os.stat_result:
 
 
 def read(root: Root, path: str, offset: int, length: int, version: str | None = None) -> tuple[Info, bytes]:
-    """Read up to `length` bytes from `offset`; includes the hash if that is the whole file.
+    """Read up to `length` bytes from `offset`; includes the digest if that is the whole file.
 
-    Version: what an earlier answer called it; another one is refused.
+    `version`: the version that an earlier read returned; a file with another version is refused.
     """
     fd = root.open(relative(path, root.workspace), _READ)
     try:
@@ -87,7 +87,7 @@ def read(root: Root, path: str, offset: int, length: int, version: str | None = 
             data += part
     finally:
         os.close(fd)
-    size = max(size, offset + len(data)) if data else size  # it may grow while it is read
+    size = max(size, offset + len(data)) if data else size  # it may have grown during the read
     whole = offset == 0 and len(data) == size
     return {"offset": offset, "size": size, "version": found, "sha256": digest.of(data) if whole else None}, bytes(data)
 
@@ -103,7 +103,7 @@ def status(root: Root, path: str) -> Info:
 
 
 def listing(root: Root, path: str, depth: int, limit: int) -> tuple[list[Info], bool]:
-    """Entries below a directory, sorted by path, and whether some were left out. Symlinks aren't followed."""
+    """List entries below a directory, sorted by path; returns whether some were left out. Follows no symlinks."""
     clean = relative(path, root.workspace)
     found: list[tuple[str, os.stat_result]] = []
     fd = root.open(clean, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
@@ -126,7 +126,7 @@ def _scan(fd: int, prefix: str, depth: int, found: list[tuple[str, os.stat_resul
                         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                         _scan(os.open(entry.name, flags, dir_fd=fd), prefix + entry.name + "/", depth - 1, found)
                 except OSError:
-                    continue  # gone, or a directory that the tool user closed to itself: shown, not entered
+                    continue  # deleted, or a directory that the tool user can't read: listed, not entered
     finally:
         os.close(fd)
 
@@ -150,10 +150,10 @@ class _StagedWrite:
 
 
 def write(root: Root, writes: list[Write], max_bytes: int) -> list[Info]:
-    """Write and delete a batch: check and stage everything before the first rename.
+    """Write and delete a batch of files: check and stage everything before the first rename.
 
     Raises:
-        Refused: with `path` set; nothing was changed, unless the message says so.
+        OperationRefused: with `path` set. Nothing was changed, unless the message says so.
     """
     if len(writes) > MAX_BATCH:
         raise OperationRefused("TOO_LARGE", f"more than {MAX_BATCH} files in one batch")
@@ -217,7 +217,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:
 
 
 def check(directory: int, name: str, item: Write) -> int:
-    """Check kind and precondition; returns the new file's mode."""
+    """Check the target's kind and the precondition; returns the new file's mode."""
     try:
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def _check_absent(item: Write) -> int:
 
 
 def _digest(directory: int, name: str, limit: int) -> str:
-    """Digest of a file of at most `limit` bytes."""
+    """Return the digest of a file of at most `limit` bytes."""
     fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
         if _regular(fd).st_size > limit:
@@ -262,7 +262,7 @@ def _digest(directory: int, name: str, limit: int) -> str:
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """Write everything."""
+    """Write all bytes."""
     rest = memoryview(content)
     while rest:
         count = os.write(fd, rest[: 1 << 20])
@@ -285,4 +285,4 @@ def _discard(entry: _StagedWrite) -> None:
         try:
             os.unlink(entry.temporary, dir_fd=entry.directory)
         except OSError:
-            pass  # a tool removed it, or its directory: there is nothing left to remove
+            pass  # a tool already removed it or its directory

@@ -1,8 +1,9 @@
-"""The files that a call names: what they are when a person is asked, and whether they are the same when it runs.
+"""Fingerprints the files that a call names, and checks before the exec that they haven't changed since the approval.
 
-A name is opened as the program would open it: from the exec's directory, links followed, with the tool's rights. A mark
-says where that led and what was there. Just before such an exec is started every tool stands still and the marks are
-made again; the others go on a moment after the start, when the program has had time to open what it was given.
+A name is opened as the program would open it: from the exec's directory, following links, with the tool's rights. Its
+fingerprint records where it led and what was there. Before such an exec starts, all tools are frozen and the
+fingerprints are taken again. The other tools resume a moment after the start, once the program has had time to open
+its files.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.workspace.root import Root
 
     Fingerprint = list[Any]
-    """Kind, where the name led, `sha256:` of a file's content, size in bytes."""
+    """Kind, resolved path, `sha256:` digest of a file's content, size in bytes."""
 
 MAX_NAMES = 1024
 MAX_BYTES = 256 * 1024 * 1024
-"""Most bytes hashed per call, about a second; further files are reported as `large` and compared by size."""
+"""Maximum bytes hashed per call, about a second. Further files are reported as `large` and compared by size."""
 SETTLE_S = 1.0
-"""How long other tools stay frozen after the start, or until its end; Python opens its script within 30 ms here."""
+"""How long other tools stay frozen after the start, at most until its end. Python opens its script within 30 ms."""
 MAX_QUEUED = 32
 _PIECE = 1 << 20
 _VIRTUAL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
@@ -54,7 +55,7 @@ def _fingerprint(root: Root, path: str, directory: str, left: int) -> Fingerprin
     try:
         base = root.open(relative(directory, root.workspace), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # O_PATH: nothing is opened yet, so a FIFO or a device does not notice.
+            # O_PATH doesn't really open the file, so it has no effect on a FIFO or a device.
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=base)
         finally:
             os.close(base)
@@ -95,7 +96,7 @@ def _describe(fd: int, left: int) -> Fingerprint:
 
 
 def first_difference(wanted: list[list[Any]], found: list[Fingerprint]) -> str:
-    """Describe the first differences; empty if none. `wanted`: path, directory and expected fingerprint of each."""
+    """Describe the first difference; empty if none. `wanted`: path, directory and expected fingerprint of each."""
     for (path, _, *fingerprint), now in zip(wanted, found):
         if fingerprint != now:
             return str(path) + " " + _change(fingerprint, now)
@@ -113,7 +114,7 @@ def _change(before: list[Any], now: Fingerprint) -> str:
 
 
 class PreExecCheck:
-    """Starts that wait for the check of their files, one at a time. Runs on the loop's thread."""
+    """Checks the bound files of starts, one start at a time. Runs on the loop's thread."""
 
     def __init__(
         self,
@@ -138,12 +139,12 @@ class PreExecCheck:
         self._until: float | None = None
 
     def must_wait(self, key: Key, message: Message, wanted: list[list[Any]]) -> bool:
-        """Whether the start must wait for its own check or another's; it is served again later."""
+        """Return whether the start must wait for its own check or another's; if so, it is served again later."""
         if self._verified == key:
             self._verified = None
             return False
         if self._current == key:
-            self._current_message = message  # asked again: the answer goes to the last one
+            self._current_message = message  # a repeated request: only the last one is answered
             return True
         if self._current is not None:
             if len(self._queued) < MAX_QUEUED:
@@ -179,11 +180,11 @@ class PreExecCheck:
         self._until = time.monotonic() + SETTLE_S
 
     def next_deadline(self) -> float | None:
-        """When the other tools are resumed."""
+        """Return when the other tools are resumed."""
         return self._until
 
     def tick(self) -> None:
-        """Resume the other tools if due, and serve waiting starts."""
+        """Resume the other tools if due, and serve the queued starts."""
         if self._until is None or self._current is None:
             return
         if self._runs(self._current) and time.monotonic() < self._until:
@@ -195,6 +196,6 @@ class PreExecCheck:
             self._serve(waited)
 
     def restart(self) -> None:
-        """A new connection: drop waiting starts; it asks again."""
+        """Drop queued starts for a new connection; it sends them again."""
         self._current_message = None
         self._queued.clear()

@@ -1,4 +1,4 @@
-"""Manifest of the workspace: all entries with digests."""
+"""Builds the manifest of the workspace: all entries with digests."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 128
 MAX_HASHED = 256 * 1024 * 1024
-"""Larger files have no digest; compare size and mtime."""
+"""Larger files get no digest; compare their size and mtime."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def build_manifest(root: Root) -> list[list[Any]]:
-    """[path, kind, mode, size, mtime in ns, digest or link target or None] of every entry.
+    """Return [path, kind, mode, size, mtime in ns, digest or link target or None] of every entry.
 
     Raises:
-        Refused: TOO_LARGE; a manifest with entries left out would tell lies about what was deleted.
+        OperationRefused: TOO_LARGE; entries missing from a manifest would look deleted.
     """
     found: list[list[Any]] = []
     top = root.open(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -46,7 +46,7 @@ def _walk(fd: int, prefix: str, depth: int, found: list[list[Any]]) -> None:
                     found.append(_row(prefix + entry.name, entry.name, fd, about))
                     below = os.open(entry.name, _ENTER, dir_fd=fd) if stat.S_ISDIR(about.st_mode) else -1
                 except OSError:
-                    continue  # gone, or a directory that the tool user closed to itself
+                    continue  # deleted, or a directory that the tool user can't read
                 if below >= 0:
                     _walk(below, prefix + entry.name + "/", depth + 1, found)
     finally:
@@ -68,7 +68,7 @@ def _digest(name: str, directory: int) -> str | None:
     try:
         fd = os.open(name, _READ, dir_fd=directory)
     except OSError:
-        return None  # the tool user may not read it, or it was swapped: size and time tell
+        return None  # unreadable, or replaced meanwhile: compare size and mtime
     made = digest.sha256()
     left = MAX_HASHED
     try:

@@ -20,7 +20,7 @@ MAX_DEPTH = 256
 
 
 class Packer:
-    """Iterates over the pieces of a tar. Skips and counts sockets, FIFOs, devices and unreadable entries."""
+    """Packs the workspace into a tar. Skips and counts sockets, FIFOs, devices and unreadable entries."""
 
     def __init__(self, root: Root, max_bytes: int = MAX_BYTES) -> None:
         self._root = root
@@ -30,10 +30,10 @@ class Packer:
         self.left_out = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it.
+        """Yield the tar in pieces.
 
         Raises:
-            Refused: TOO_LARGE.
+            OperationRefused: TOO_LARGE.
         """
         yield from self._directory(self._root.open(".", os.O_RDONLY | os.O_DIRECTORY), "", 1)
         yield bytes(2 * tarfile.BLOCKSIZE)
@@ -46,7 +46,7 @@ class Packer:
                 try:
                     about = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # removed by a file operation; tools stand still
+                    continue  # removed by a file operation; tools are frozen
                 yield from self._entry(fd, name, prefix + name, about, depth)
         finally:
             os.close(fd)
@@ -72,7 +72,7 @@ class Packer:
             else:
                 self.left_out += 1
         except PermissionError:
-            self.left_out += 1  # what the tool user closed to itself cannot be read for it
+            self.left_out += 1  # the tool user can't read it
 
     def _head(self, info: tarfile.TarInfo) -> bytes:
         self.entries += 1
@@ -96,7 +96,7 @@ class Packer:
             yield self._head(info)
             left = size
             while left > 0:
-                part = os.read(fd, min(_PIECE, left)) or bytes(min(_PIECE, left))  # one that shrank: filled up
+                part = os.read(fd, min(_PIECE, left)) or bytes(min(_PIECE, left))  # pad a file that shrank
                 left -= len(part)
                 yield part
             yield bytes(-size % tarfile.BLOCKSIZE)

@@ -1,8 +1,8 @@
-"""The cap of a workspace that no file system holds: what it has is counted, and who passes the cap is ended.
+"""Enforces a workspace quota where the file system can't: counts usage and ends the execs that exceed it.
 
-Counting takes time, so the file system's own numbers are asked first, which are one system call away: as long as it has
-not grown by more than there was room at the last count, nothing can have passed the cap. Between two looks a tool can
-write what it can: that is the overshoot, see docs/explanation/sandbox-life.md.
+Counting takes time, so the monitor first reads the file system's own usage, which is one system call. While that has
+grown by less than the room left at the last count, the quota can't be exceeded. Between two reads a tool can write
+freely; docs/explanation/sandbox-life.md gives the size of that overshoot.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 CHECK_INTERVAL_S = 0.05
 """Seconds between reads of the file system's usage while something runs."""
 RECOUNT_INTERVAL_S = 2.0
-"""Longest interval between counts while something runs; longer if a count takes a tenth of it or more."""
+"""Longest interval between counts while something runs; ten times the last count's duration if that is longer."""
 MAX_COUNTED = 2_000_000
 MAX_OVERSHOOT = (1 << 30, 100_000)
-"""Bytes and entries over the cap, or once more the cap where that is more: beyond it no command begins. Each that begins
-in a full workspace can write a little before it was counted, and thousands of them would fill the disk."""
+"""Bytes and entries over the cap, or the cap again if that is larger; beyond them no exec may start. Each exec started
+in a full workspace can write a little before the next count; thousands of them would fill the disk."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 3
 _BLOCK = 512
@@ -39,7 +39,7 @@ WRITE_OPERATIONS = frozenset(("write", "mkdir", "import", "upload.open", "upload
 
 
 class QuotaMonitor:
-    """Enforces a counted quota. Methods run on the loop's thread, except `check`; counts run on the long-operation thread."""
+    """Enforces a counted quota. `check` is thread-safe; other methods run on the loop, counts on their own thread."""
 
     def __init__(
         self, cap: dict[str, Any], execs: Execs, workspace: Callable[[], Root], executor: Callable[[], SerialExecutor]
@@ -54,7 +54,7 @@ class QuotaMonitor:
         self._workspace = workspace
         self._executor = executor
         self._used = (0, 0)
-        self._base = (0, 0)  # the file system's own numbers at the last count
+        self._base = (0, 0)  # the file system's usage at the last count
         self._allowed: dict[Key, tuple[int, int] | None] = {}
         self._counting = False
         self._recount_wanted = True
@@ -63,13 +63,13 @@ class QuotaMonitor:
         self._next_count = 0.0
 
     def next_deadline(self) -> float | None:
-        """When to measure again; None while nothing runs."""
+        """Return when to measure again; None while nothing runs."""
         return self._next_check if self._execs.running() or self._recount_wanted or self._check_soon else None
 
     def tick(self) -> None:
         """Measure if due and something runs."""
         running = self._execs.running()
-        self._recount_wanted |= self._is_full() and len(self._allowed) > len(running)  # what has ended may have deleted
+        self._recount_wanted |= self._is_full() and len(self._allowed) > len(running)  # ended execs may have deleted
         for key in list(self._allowed):
             if key not in running:
                 del self._allowed[key]
@@ -79,9 +79,9 @@ class QuotaMonitor:
             return
         self._next_check, self._check_soon = now + CHECK_INTERVAL_S, False
         grown = [max(0, new - old) for new, old in zip(self._file_system(), self._base)]
-        reached = (self._used[0] + grown[0], self._used[1] + grown[1])  # at most
+        reached = (self._used[0] + grown[0], self._used[1] + grown[1])  # upper bound
         for key in fresh:
-            # Whoever starts in a full workspace may still delete; what it must not do is add to what it finds.
+            # An exec may start in a full workspace to delete files, but may not add to the usage at its start.
             self._allowed[key] = None if _exceeds(reached, self._cap) or self._is_full() else self._cap
         bounds = [*self._allowed.values(), self._cap] if not self._is_full() else list(self._allowed.values())
         needs_count = any(bound is None or _exceeds(reached, bound) for bound in bounds)
@@ -92,7 +92,7 @@ class QuotaMonitor:
         return self._used[0] >= self._cap[0] or self._used[1] >= self._cap[1]
 
     def exec_blocker(self) -> str:
-        """Why no exec may start now; empty if one may."""
+        """Return why no exec may start now; empty if one may."""
         if not _exceeds(self._used, self._hard_cap):
             return ""
         self._recount_wanted = True  # file operations may have made room
@@ -102,11 +102,11 @@ class QuotaMonitor:
         """Refuse operations that need space if there is none. Thread-safe.
 
         Raises:
-            Refused: NO_SPACE.
+            OperationRefused: NO_SPACE.
         """
         self._check_soon = True
         if operation == "delete" and self._is_full():
-            self._recount_wanted = True  # counted after it, by the same thread
+            self._recount_wanted = True  # the same thread counts after the deletion
         if operation in WRITE_OPERATIONS and self._is_full():
             self._recount_wanted = True  # a tool may have made room
             raise OperationRefused("NO_SPACE", "the workspace is full; delete files to go on")
@@ -137,10 +137,10 @@ class QuotaMonitor:
     def _on_counted(
         self, found: tuple[int, int] | None, base: tuple[int, int], running: list[Key], took_s: float
     ) -> None:
-        """`running`: execs that ran when the count began."""
+        """Record a count and end execs that exceed their bound. `running`: execs that ran when the count began."""
         self._counting = False
         if found is None:
-            # Somebody moves directories about under the count: all that the file system has grown by is taken for ours.
+            # Directories keep moving during the count: attribute all of the file system's growth to this workspace.
             now = self._file_system()
             more = [max(0, new - old) for new, old in zip(now, self._base)]
             found, base = (self._used[0] + more[0], self._used[1] + more[1]), now
@@ -162,10 +162,10 @@ def _exceeds(used: tuple[int, int], bound: tuple[int, int]) -> bool:
 
 
 def measure_usage(root: int) -> tuple[int, int]:
-    """Bytes and entries below an open directory, of any depth, with two descriptors; goes up by a verified `..`.
+    """Count bytes and entries below an open directory of any depth with two descriptors; goes up by a verified `..`.
 
     Raises:
-        OSError: ESTALE where a directory was moved while it was counted.
+        OSError: ESTALE if a directory was moved during the count.
     """
     total, entries = 0, 0
     seen: set[int] = set()
@@ -210,7 +210,7 @@ def _scan(fd: int, seen: set[int]) -> tuple[list[str], int, int]:
             try:
                 about = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone while we look
+                continue  # deleted during the count
             number += 1
             if stat.S_ISDIR(about.st_mode):
                 below.append(entry.name)
@@ -224,7 +224,7 @@ def _scan(fd: int, seen: set[int]) -> tuple[list[str], int, int]:
 
 
 def _enter(name: str, directory: int) -> int:
-    """Open a directory; -1 if it is gone. Makes an inaccessible one accessible for a moment."""
+    """Open a directory; returns -1 if it is gone. Makes an unreadable one readable for a moment."""
     try:
         return os.open(name, _ENTER, dir_fd=directory)
     except PermissionError:
@@ -239,8 +239,8 @@ def _enter_unreadable(name: str, directory: int) -> int:
     try:
         held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):
-        return -1  # somebody moved it, or put something else there
-    path = "/proc/self/fd/" + str(held)  # that very directory, whatever has its name by now
+        return -1  # it was moved or replaced
+    path = "/proc/self/fd/" + str(held)  # the open directory, even if its name was reused
     try:
         mode = stat.S_IMODE(os.fstat(held).st_mode)
         os.chmod(path, mode | stat.S_IRWXU)

@@ -17,28 +17,28 @@ else:
     from _queue import SimpleQueue
 
 PIECE_TIMEOUT_S = 60.0
-"""Timeout for the next piece, in seconds."""
+"""How long to wait for the next piece."""
 
 
 class Feed:
-    """File object for `tarfile`: pieces from the loop, each confirmed when consumed."""
+    """File object for `tarfile`: returns the pieces that the loop puts in, and confirms each when consumed."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[bytes | None, Callable[[], None]]] = SimpleQueue()
         self._piece = memoryview(b"")
         self._is_over = False
         self.finish: Callable[[], None] = _nothing
-        """Confirmation of the last piece."""
+        """Confirms the last piece."""
 
     def put(self, piece: bytes | None, taken: Callable[[], None]) -> None:
-        """Called on the loop; None ends the input."""
+        """Add a piece; None ends the input. Called on the loop."""
         self._queue.put((piece, taken))
 
     def read(self, size: int) -> bytes:
-        """Called on the thread.
+        """Read up to `size` bytes. Called on the thread.
 
         Raises:
-            Refused: no piece has come for a long time.
+            OperationRefused: the next piece didn't arrive within `PIECE_TIMEOUT_S`.
         """
         found = bytearray()
         while len(found) < size and not self._is_over:
@@ -58,7 +58,7 @@ class Feed:
     def _next(self) -> None:
         try:
             piece, taken = self._queue.get(timeout=PIECE_TIMEOUT_S)
-        except Exception as error:  # _queue.Empty, which has another name in each Python
+        except Exception as error:  # _queue.Empty, whose name differs between Python versions
             raise OperationRefused("ARCHIVE_REFUSED", "its next piece has not come") from error
         if piece is None:
             self._is_over = True
@@ -69,14 +69,15 @@ class Feed:
 
 
 def _nothing() -> None:
-    """Confirms nothing."""
+    """Do nothing."""
 
 
 def unpack(root: Root, feed: Feed) -> int:
     """Unpack everything; returns the number of entries.
 
     Raises:
-        Refused: ARCHIVE_REFUSED with the entry and the reason, NO_SPACE and the like; what was written is still there.
+        OperationRefused: ARCHIVE_REFUSED with the entry and the reason, or an error such as NO_SPACE. Entries written
+            before that stay.
     """
     validator = archive.EntryValidator(root.workspace, links_anywhere=True)
     directories: list[tuple[str, int, tuple[int, int]]] = []
@@ -95,7 +96,7 @@ def unpack(root: Root, feed: Feed) -> int:
                     directories.append((name, member.mode & 0o777, archive.entry_times(member)))
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise OperationRefused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
-    for name, mode, times in reversed(directories):  # a directory's time changes with every entry made in it
+    for name, mode, times in reversed(directories):  # creating an entry changes its directory's time
         _settle(root, name, mode, times)
     return validator.count
 

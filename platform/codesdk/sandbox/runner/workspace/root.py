@@ -1,7 +1,7 @@
 """Opens paths below the workspace, safe against symlinks and races.
 
-The kernel does it in one call (openat2, RESOLVE_BENEATH). Where there is no such call (gVisor, kernels before 5.6) the
-path is walked component by component and no symlink is followed at all.
+Uses openat2(2) with RESOLVE_BENEATH. Without that call (gVisor, kernels before 5.6) it walks the path component by
+component and follows no symlink at all.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _ERRORS = {
 
 
 def refusal_of(error: OSError) -> OperationRefused:
-    """The refusal for an OSError."""
+    """Return the refusal for an OSError."""
     word, sentence = _ERRORS.get(error.errno or 0, ("PERMISSION_DENIED", os.strerror(error.errno or 0)))
     return OperationRefused(word, sentence)
 
 
 def relative(path: str, workspace: str) -> str:
-    """A path relative to the workspace; "." for the workspace itself.
+    """Return a path relative to the workspace; "." for the workspace itself.
 
     Raises:
-        Refused: it holds a NUL, is too long, or points out of the workspace by its text alone.
+        OperationRefused: the path contains a NUL, is too long, or leaves the workspace lexically.
     """
     if "\0" in path:
         raise OperationRefused("INVALID_PATH", "the path holds a NUL character")
@@ -74,7 +74,7 @@ def relative(path: str, workspace: str) -> str:
 
 
 class Root:
-    """The open workspace directory; stays the same whatever is mounted or renamed over its path."""
+    """The open workspace directory. Stays the same if another is mounted or renamed over its path."""
 
     def __init__(self, workspace: str, has_openat2: bool = True) -> None:
         self.workspace = workspace
@@ -96,7 +96,7 @@ class Root:
             os.close(kernel.openat2(self.fd, ".", os.O_PATH, 0, kernel.RESOLVE_BENEATH))
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.EPERM):
-                return False  # an older kernel, gVisor, or a seccomp profile that does not know the call
+                return False  # an older kernel, gVisor, or a seccomp profile without the call
             raise
         return True
 
@@ -104,7 +104,7 @@ class Root:
         """Open a path returned by `relative`. `links`: follow symlinks that stay in the workspace.
 
         Raises:
-            OSError: EXDEV or ELOOP where the path leaves or goes through a link that is not followed.
+            OSError: EXDEV or ELOOP if the path leaves the workspace or has a link that isn't followed.
         """
         if not self._has_openat2:
             return self._walk(path, flags, mode)
@@ -113,7 +113,7 @@ class Root:
             try:
                 return kernel.openat2(self.fd, path, flags, mode, resolve)
             except OSError as error:
-                if error.errno != errno.EAGAIN:  # EAGAIN: something was renamed while the kernel looked
+                if error.errno != errno.EAGAIN:  # EAGAIN: something was renamed during the lookup
                     raise
         raise OSError(errno.EXDEV, "renamed again and again while it was opened")
 
@@ -132,7 +132,7 @@ class Root:
             os.close(here)
 
     def open_parent(self, path: str, create: bool = False, links: bool = True) -> tuple[int, str]:
-        """Descriptor of the parent directory, and the last name. `create`: create missing directories."""
+        """Open the parent directory; returns its descriptor and the last name. `create`: create missing directories."""
         parent, _, name = path.rpartition("/")
         if name in (".", "..", ""):
             raise OSError(errno.EISDIR, "a directory, not a name in one")
@@ -152,14 +152,14 @@ class Root:
             try:
                 os.mkdir(parts[count - 1], 0o755, dir_fd=above)
             except FileExistsError:
-                pass  # it is there already, or became there; opening it will tell what it is
+                pass  # opening it fails if it isn't a directory
             finally:
                 os.close(above)
 
 
 def _open_component(name: str, flags: int, mode: int, directory: int) -> int:
     if flags & os.O_DIRECTORY and not flags & os.O_PATH:
-        # gVisor (2022) follows a link in the last place when it is asked for a directory, but not for its path alone.
+        # gVisor (2022) follows a link in the last component with O_DIRECTORY alone, but not together with O_PATH.
         below = _open_component(name, os.O_PATH | os.O_DIRECTORY, 0, directory)
         try:
             return os.open(".", flags | os.O_CLOEXEC, mode, dir_fd=below)
@@ -168,7 +168,7 @@ def _open_component(name: str, flags: int, mode: int, directory: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except NotADirectoryError:
-        # With O_DIRECTORY a symlink answers ENOTDIR; say what it is, as openat2 does.
+        # With O_DIRECTORY a symlink gives ENOTDIR; raise ELOOP instead, as openat2 does.
         if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, "a symbolic link") from None
         raise

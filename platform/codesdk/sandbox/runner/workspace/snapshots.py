@@ -1,4 +1,4 @@
-"""Snapshots and restores of the workspace, while all tools are frozen."""
+"""Takes and restores snapshots of the workspace while all tools are frozen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
 
 IDLE_TIMEOUT_S = 30.0
-"""Idle time after which it is aborted and tools resume: a dead worker must not leave a sandbox frozen."""
+"""Idle time after which a transfer is aborted and tools resume: a dead worker must not leave a sandbox frozen."""
 MAX_PIECE = 4 * 1024 * 1024
 
 
@@ -41,7 +41,7 @@ class _Transfer:
 
 
 class SnapshotService:
-    """One at a time. Methods run on the loop's thread, the work on the long-operation thread."""
+    """Runs one snapshot or restore at a time. Methods run on the loop's thread, the work on another."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class SnapshotService:
         }  # fmt: skip
 
     def next_deadline(self) -> float | None:
-        """When the current one times out."""
+        """Return when the current transfer times out."""
         return self._current.used + IDLE_TIMEOUT_S if self._current is not None and not self._current.busy else None
 
     def tick(self) -> None:
-        """Abort it after a timeout."""
+        """Abort the current transfer after its timeout."""
         if (
             self._current is not None
             and not self._current.busy
@@ -77,7 +77,7 @@ class SnapshotService:
             self.restart()
 
     def restart(self) -> None:
-        """A new connection: abort the current one."""
+        """Abort the current transfer for a new connection, and resume tools."""
         transfer, self._current = self._current, None
         if transfer is not None:
             if transfer.feed is not None:
@@ -119,7 +119,7 @@ class SnapshotService:
         self._freeze(True, lambda: self._executor().submit(begin))
 
     def _prepare(self, transfer: _Transfer, is_restore: bool, replace: bool) -> Header:
-        # Loaded only now: tarfile is a part of no sandbox that takes no snapshot.
+        # Loaded on demand: a sandbox that takes no snapshot never loads tarfile.
         from codesdk.sandbox.runner.workspace import directory_operations, pack, restore  # noqa: PLC0415
 
         root = self._workspace()
@@ -185,7 +185,7 @@ class SnapshotService:
     # -- restores -----------------------------------------------------------------------------------------------------
 
     def _unpack(self, transfer: _Transfer) -> Callable[[], None]:
-        """Runs on the thread; waits for each piece to be taken, so only one is in memory."""
+        """Unpack on the thread. Each piece is confirmed before the next, so only one is in memory."""
         from codesdk.sandbox.runner.workspace import directory_operations, restore  # noqa: PLC0415 - loaded by `_prepare`
 
         feed = transfer.feed
@@ -199,7 +199,7 @@ class SnapshotService:
         if "entries" not in outcome:
             self._catch_errors(
                 lambda: {"cleared": directory_operations.clear(self._workspace().fd)}
-            )  # nothing, rather than a part
+            )  # leave an empty workspace instead of a partial one
         self._catch_errors(feed.drain)
         return feed.finish
 
@@ -222,7 +222,7 @@ class SnapshotService:
         if is_last:
             transfer.feed.put(None, committed)
         else:
-            # From the thread to the loop: an answer is written there.
+            # Answers are written on the loop, not on the thread.
             transfer.feed.put(message.body, lambda: self._post(taken))
 
     def _post(self, call: Callable[[], None]) -> None:
@@ -230,4 +230,4 @@ class SnapshotService:
 
 
 def _nothing() -> None:
-    """No one waits."""
+    """Do nothing."""

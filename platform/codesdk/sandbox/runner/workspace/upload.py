@@ -1,4 +1,4 @@
-"""Chunked uploads: written to a temporary file and renamed into place."""
+"""Chunked uploads: written to a temporary file, then renamed into place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_UPLOADS = 8
 KEEP_S = 600.0
-"""Idle time after which an upload is dropped, when the next one begins."""
+"""Idle time after which an upload is dropped; checked when the next one begins."""
 
 
 class _Upload:
@@ -35,15 +35,15 @@ class _Upload:
         try:
             os.unlink(self.temporary, dir_fd=self.directory)
         except OSError:
-            pass  # it has its place by now, or a tool removed it
+            pass  # renamed into place, or removed by a tool
         os.close(self.directory)
 
 
 class Uploads:
-    """Uploads in progress. Runs on the file thread."""
+    """The uploads in progress. Runs on the file thread."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: per file; 0 for no limit."""
+        """`max_bytes`: limit per file; 0 for none."""
         self._max_bytes = max_bytes
         self._uploads: dict[str, _Upload] = {}
 
@@ -72,7 +72,7 @@ class Uploads:
         return self._uploads[identity]
 
     def append(self, identity: str, offset: int, data: bytes) -> int:
-        """Append a piece; a repeated one is detected by its offset. Returns the size so far."""
+        """Append a piece; returns the size so far. Detects a repeated piece by its offset."""
         upload = self._get(identity)
         upload.used = time.monotonic()
         if offset + len(data) == upload.size and data:
@@ -88,7 +88,7 @@ class Uploads:
         return upload.size
 
     def commit(self, identity: str, expected: str) -> Info:
-        """Rename it into place if its digest matches and the precondition still holds."""
+        """Rename the upload into place if its digest matches and the precondition still holds."""
         upload = self._get(identity)
         try:
             if digest.text(upload.hash) != expected:
@@ -102,7 +102,7 @@ class Uploads:
             self.abort(identity)
 
     def abort(self, identity: str) -> None:
-        """Abort and delete it."""
+        """Drop the upload and delete its temporary file. Idempotent."""
         upload = self._uploads.pop(identity, None)
         if upload is not None:
             upload.close()

@@ -1,7 +1,7 @@
-"""Watch requests. Unread changes are queued here, with bounds.
+"""Serves watch requests, and queues unread changes with bounds.
 
-Each change has a number, and stays until the reader names it as read: an answer that was lost is simply asked for again.
-Where there is no room, all that waits is replaced by one "overflow": the reader then knows that it must look anew.
+Each change has a number and stays queued until the reader confirms it, so a lost answer can be requested again. If the
+queue is full, one "overflow" replaces all of it, which tells the reader to scan again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 MAX_WATCHES = 8
 MAX_WAITING = 4096
-"""Most unread changes per watch."""
+"""Maximum unread changes per watch."""
 MAX_WAITING_BYTES = 1024 * 1024
-"""Most bytes of their paths; a path can have 4,096."""
+"""Maximum bytes of their paths; a path can have 4,096."""
 MAX_WAIT_S = 20.0
 IDLE_TIMEOUT_S = 600.0
 """Seconds without a read after which a watch ends."""
 POLL_INTERVAL_S = 1.0
-"""Seconds between polls; longer for slow ones, which then take at most a fifth of the time."""
+"""Interval between polls; longer if polls are slow, so that they take at most a fifth of the time."""
 
 
 class _Watch:
-    """A watch. Used on the loop's thread, except `watcher`."""
+    """One watch. Used on the loop's thread, except `watcher`."""
 
     def __init__(self, top: str) -> None:
         self.top = top
@@ -59,7 +59,7 @@ class _Watch:
         """Queue changes."""
         for kind, path, source in changes:
             if kind == "changed" and path in self._reported:
-                continue  # it is told already, and that was not read yet
+                continue  # already queued and not read yet
             if kind == "changed":
                 self._reported.add(path)
             else:
@@ -78,16 +78,16 @@ class _Watch:
         self.bytes += len(path) + len(source)
 
     def read(self, after: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """Drop changes up to `after`; returns the next ones."""
+        """Drop changes up to number `after`; returns the next ones."""
         count = sum(1 for change in self.waiting if change[0] <= after)
         self.bytes -= sum(len(path) + len(source) for _, _, path, source in self.waiting[:count])
         del self.waiting[:count]
-        self._reported.clear()  # what changes from now on is news to the reader
+        self._reported.clear()  # the reader needs to learn of changes after this read
         return self.waiting[:limit]
 
 
 class Watches:
-    """All watches. Methods run on the loop's thread, polls on the long-operation thread."""
+    """All watches of the sandbox. Methods run on the loop's thread, polls on the long-operation thread."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Watches:
         reply_later: ReplyLater,
         use_inotify: bool,
     ) -> None:
-        """`use_inotify`: False polls always."""
+        """`use_inotify`: False to always poll."""
         self._loop = loop
         self._workspace = workspace
         self._executor = executor
@@ -110,14 +110,14 @@ class Watches:
         }  # fmt: skip
 
     def next_deadline(self) -> float | None:
-        """When `tick` is due, on the monotonic clock."""
+        """Return when `tick` is due, on the monotonic clock."""
         times = [watch.poll_at for watch in self._watches.values() if watch.poll_at is not None]
         times += [watch.used + IDLE_TIMEOUT_S for watch in self._watches.values()]
         times += [deadline for deadline, _, _ in self._pending_answers]
         return min(times) if times else None
 
     def tick(self) -> None:
-        """Poll if due, answer waiting reads, end unread watches."""
+        """Poll if due, answer pending reads, end watches that weren't read for `IDLE_TIMEOUT_S`."""
         now = time.monotonic()
         for identity, watch in list(self._watches.items()):
             if watch.used + IDLE_TIMEOUT_S <= now:
@@ -215,7 +215,7 @@ class Watches:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def _wait_for_changes(self, watch: _Watch, took_s: float) -> None:
-        """Wait for events."""
+        """Wait for inotify events, or schedule the next poll."""
         watch.busy = False
         if watch.closed or watch.over or watch.watcher is None:
             self._close_watcher(watch)
@@ -250,7 +250,7 @@ class Watches:
         except OSError as error:
             if watcher.fd < 0 or error.errno not in file_watcher.LIMITS:
                 raise
-            # The kernel tells of no more directories: what happened in them meanwhile is unknown, then we look ourselves.
+            # The inotify limit is reached, so changes may have been missed: report an overflow and poll from now on.
             changes.append(("overflow", watch.top, ""))
             watch.watcher = file_watcher.PollingWatcher(self._workspace(), watch.top)
             watcher.close()
@@ -258,7 +258,7 @@ class Watches:
 
     @staticmethod
     def _catch_errors(work: Callable[[], Header]) -> Header:
-        """Turn every error into an outcome, so that the thread survives."""
+        """Run work and turn every error into an outcome, so that the thread survives."""
         try:
             return work()
         except OperationRefused as refused:
