@@ -22,7 +22,7 @@ MARKS = {
     "codesdk.toolcalls.claim": [("Claims.take", "claim", "claimed")],
     "codesdk.sandbox.channel.sandbox": [("RunnerSandbox.exec", "exec", "executed")],
     "codesdk.toolcalls.execution": [("Execution._end", "end", "ended")],
-    "codesdk.toolcalls.run.completion_notifier": [("CompletionNotifier._on_end", "heard", "")],
+    "codesdk.toolcalls.results": [("CompletionNotifier._on_end", "heard", "")],
 }
 """Module -> what is called, and the marks of its beginning and its end."""
 

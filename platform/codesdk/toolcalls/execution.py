@@ -30,10 +30,16 @@ from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
 from codesdk.toolcalls.retries.lost_calls import Loss, LostAttempts
 from codesdk.toolcalls.run import error_mapping
 from codesdk.toolcalls.run.acquire import SandboxAcquisition
-from codesdk.toolcalls.run.effective_limits import EffectiveLimits, tool_changed_result
-from codesdk.toolcalls.run.inherited_redactions import inherited_redactions
+from codesdk.toolcalls.run.effective_limits import (
+    EffectiveLimits,
+    SecretProblem,
+    inherited_redactions,
+    missing_secret,
+    no_secrets,
+    tool_changed_result,
+    with_granted_secrets,
+)
 from codesdk.toolcalls.run.output_log import OutputLog
-from codesdk.toolcalls.run.secret_access import SecretProblem, missing_secret, no_secrets, with_granted_secrets
 from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
 from codesdk.tools import (
     DEFAULT_PROCESS_LIFETIME_S,
@@ -103,58 +109,47 @@ class Execution:
         """
         began = self._clock.monotonic()
         output = OutputLog(claimed, self._log, self._writer, self._clock)
-        entry = SandboxAcquisition(
+        acquisition = SandboxAcquisition(
             open_sandbox,
             lost,
             clock=self._clock,
             abandoned=self._abandoned,
             blocked_by=partial(self._blocked_by, claimed),
         )
-        opened = entry.opened
-        sent: list[bool] = []
-
-        def confirm_and_mark_sent() -> None:
-            # No runner stands before a server, so nothing else keeps a thawed worker's call from it.
-            entry.confirm_before_send(self._confirm)
-            sent.append(True)
-
-        def work() -> ToolResult:
-            if self._abandoned.is_set():
-                raise error_mapping.Released(
-                    f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving."
-                )
-            tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
-            if isinstance(tool.runs, SourceCall):
-                return self._run_on_source(claimed, tool, output, confirm_and_mark_sent)
-            return self._run_in_sandbox(claimed, tool, output, entry)
-
-        ran = error_mapping.capture_fault(claimed, "run", work)
+        ran = error_mapping.capture_fault(claimed, "run", lambda: self._run(claimed, output, acquisition))
         if isinstance(ran, error_mapping.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
-        if isinstance(ran, error_mapping.LOST_FAULTS) and (opened or sent):
-            can_return = lost(opened[0]) if opened else True
+        sandbox = acquisition.sandbox
+        if isinstance(ran, error_mapping.LOST_FAULTS) and acquisition.was_asked:
+            can_return = lost(sandbox) if sandbox is not None else True
             return self.lose(claimed, error_mapping.loss_from_fault(ran, can_return=can_return), output, took_ms)
+        claimed = _with_outcome(claimed, ran, acquisition)
         result = error_mapping.fault_result(ran) if isinstance(ran, Fault) else ran
-        if isinstance(ran, Fault) and error_mapping.is_indeterminate(ran, opened=bool(opened), sent=bool(sent)):
-            claimed = claimed.model_copy(update={"is_indeterminate_outcome": True})
-        # What an earlier worker had may have run there.
-        never_asked = not opened and not sent and claimed.behaviour_hash is not None
-        if never_asked or isinstance(ran, CallCancelled):
-            claimed = claimed.model_copy(update={"ran": False})
         result = self._recorded(claimed, result, output, took_ms)
-        for sandbox in opened:
+        if sandbox is not None:
             self._acknowledge(claimed, sandbox)
         return result
 
+    def _run(self, claimed: ClaimedCall, output: OutputLog, acquisition: SandboxAcquisition) -> ToolResult:
+        """Run the tool where it runs: in the session's sandbox, or on an MCP server."""
+        if self._abandoned.is_set():
+            call = claimed.stored.identity.tool_call_id
+            raise error_mapping.Released(f"The worker that claimed call {call} is leaving.")
+        tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
+        if isinstance(tool.runs, SourceCall):
+            # No runner guards a server, so nothing else keeps a worker that was frozen from calling it.
+            return self._run_on_source(claimed, tool, output, lambda: acquisition.confirm_before_send(self._confirm))
+        return self._run_in_sandbox(claimed, tool, output, acquisition)
+
     def _recorded(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, took_ms: float) -> ToolResult:
-        """The result as it stands in the record."""
+        """Record the end, without artifacts where they can't be kept. Returns the recorded result."""
         end = partial(self._finish, claimed, result, output, took_ms)
         refused = error_mapping.capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
         if _lost_ownership(refused):
             raise refused
         if refused is not None:
-            # Whatever stands against this end must not keep the call running, and its workspace, for ever.
+            # A running call holds its workspace, so it must end even if this result can't be recorded.
             result = error_mapping.without_artifacts(result, refused)
             self.retry_until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
         return result
@@ -175,11 +170,12 @@ class Execution:
         Raises:
             Fault: as `retry_until_recorded`.
         """
-        ends: list[ToolResult] = []
         last_output = output.rest() if output is not None else ()
+        ended: ToolResult | None = None
 
         def end(unit: Unit) -> None:
-            ends.append(self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
+            nonlocal ended
+            ended = self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms)
 
         refused = error_mapping.capture_fault(
             claimed, "record", partial(self.retry_until_recorded, claimed, lambda: self._writer.run(end))
@@ -189,7 +185,8 @@ class Execution:
         if refused is not None:
             last_output, loss = (), loss._replace(can_return=False)
             self.retry_until_recorded(claimed, lambda: self._writer.run(end))
-        return ends[-1]
+        assert ended is not None  # noqa: S101 (the unit ran, or the above raised)
+        return ended
 
     def retry_until_recorded(self, claimed: ClaimedCall, end: Callable[[], None]) -> None:
         """Call `end` until database and disk take it.
@@ -280,14 +277,16 @@ class Execution:
         return terms.clean(tool, run_previewed(tool, stored, stored.preview, context))
 
     def _run_in_sandbox(
-        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, entry: SandboxAcquisition
+        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, acquisition: SandboxAcquisition
     ) -> ToolResult:
         """Run it in the session's sandbox."""
         # What an earlier worker had may have been asked for there; and after a preview's call its workspace is looked at.
         is_effect_free = (
             claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
         )
-        return entry.run(lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free)
+        return acquisition.run(
+            lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free
+        )
 
     def _blocked_by(self, claimed: ClaimedCall) -> str:
         """What has come to stand against a call since its claim; nothing is, where nobody can say."""
@@ -390,6 +389,18 @@ class Execution:
             content_type=content_type,
             name=f"{stored.identity.tool_call_id}-{name}",
         )
+
+
+def _with_outcome(claimed: ClaimedCall, ran: ToolResult | Fault, acquisition: SandboxAcquisition) -> ClaimedCall:
+    """The claim with what its run showed: whether the call ran at all, and whether its outcome is indeterminate."""
+    is_indeterminate = isinstance(ran, Fault) and error_mapping.is_indeterminate(
+        ran, opened=acquisition.sandbox is not None, sent=acquisition.was_sent_to_server
+    )
+    # A call that an earlier worker had (it has no hash here) may have been sent by that one.
+    never_asked = not acquisition.was_asked and claimed.behaviour_hash is not None
+    ran_at_all = claimed.ran and not never_asked and not isinstance(ran, CallCancelled)
+    indeterminate = claimed.is_indeterminate_outcome or is_indeterminate
+    return claimed.model_copy(update={"ran": ran_at_all, "is_indeterminate_outcome": indeterminate})
 
 
 def _discard(_what: object) -> None:

@@ -64,38 +64,46 @@ class SandboxAcquisition:
         self._blocked_by = blocked_by
         self._since = clock.monotonic()
         self._left = UNAVAILABLE_RETRIES
-        self.opened: list[Sandbox] = []
-        """Of which something may have been asked."""
+        self.sandbox: Sandbox | None = None
+        """The sandbox that may have been asked to run something."""
+        self.was_sent_to_server = False
+        """Whether the call may have gone to an MCP server."""
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether a sandbox or a server may have run something."""
+        return self.sandbox is not None or self.was_sent_to_server
 
     def run(self, work: Callable[[Sandbox], ToolResult], *, is_effect_free: bool) -> ToolResult:
         """Run it in the session's sandbox. `is_effect_free`: a fault that says so means that the whole call had no effect.
 
         Raises:
-            NotBegun: while it waited, or its sandbox was opened, something came to stand against it.
+            NotStarted: while it waited, or its sandbox was opened, something came to stand against it.
             Fault: what keeps a sandbox from opening, or what `work` met.
         """
         remaining = MAX_SANDBOXES
         while True:
-            self.opened.append(self._open_with_retry())
+            sandbox = self.sandbox = self._open_with_retry()
             try:
-                return work(self.opened[0])
-            except CallCancelled as withdrawn:
-                if withdrawn.was_sent:
+                return work(sandbox)
+            except CallCancelled as cancelled:
+                if cancelled.was_sent:
                     raise
-                self.opened.pop()
+                self.sandbox = None
                 raise NotStarted.because(self._blocked_by() or "it was cancelled") from None
             except EngineUnavailable as fault:
                 if fault.was_sent or not is_effect_free:
                     raise
-                # The sandbox may be well, and others' calls run in it.
-                self.opened.pop()
+                # The sandbox may be well, and run other calls.
+                self.sandbox = None
                 self._wait(fault)
             except SandboxGone as fault:
                 if fault.was_sent or not is_effect_free:
                     raise
-                # It had ended while nobody used it: there may be another.
+                # It had ended while it was idle: the session may get another.
+                self.sandbox = None
                 remaining -= 1
-                if not self._lost(self.opened.pop()) or not remaining:
+                if not self._lost(sandbox) or not remaining:
                     raise
 
     def retry_while_unavailable(self, ask: Callable[[], T]) -> T:
@@ -112,22 +120,23 @@ class SandboxAcquisition:
                     raise
 
     def confirm_before_send(self, confirm: Callable[[], None]) -> None:
-        """The last question before a call leaves for where nothing of ours stands: whether the host is still ours.
+        """Confirm that the host is still this worker's, as the last step before a call goes to an MCP server.
 
         Raises:
-            NotBegun: while it waited for the database, something came to stand against it.
+            NotStarted: while it waited for the database, something came to stand against it.
             Fault: as `retry_while_unavailable`.
         """
         began = self._clock.monotonic()
         self.retry_while_unavailable(confirm)
         if self._clock.monotonic() - began > WARM_ACQUIRE_S and (what := self._blocked_by()):
             raise NotStarted.because(what)
+        self.was_sent_to_server = True
 
     def _open_with_retry(self) -> Sandbox:
         """Open it; while the database or the engine is away, nothing has run yet: wait for both.
 
         Raises:
-            NotBegun: as `run`.
+            NotStarted: as `run`.
             Fault: what keeps the sandbox from opening; after `abandoned` also a database that is away.
         """
         while True:
