@@ -136,7 +136,7 @@ class Pipeline:
             tool,
             subject,
             policy,
-            deferral=Deferral.of(call, tool, policy),
+            deferral=Deferral.of(call, tool, policy) if policy.effect is Effect.ASK else Deferral(),
             input_text=content.decode(),
             input_ref=self._keep_large(call, subject, content),
             join=join,
