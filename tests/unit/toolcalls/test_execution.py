@@ -513,7 +513,7 @@ def test_an_end_that_database_or_disk_refuse_waits_until_they_take_it(stage, mon
     # No poll finds a running call: dropped, it would hold its workspace until the worker restarts.
     monkeypatch.setattr(execution, "RETRY_S", 0.01)
     claimed, room = claim(stage), Room(said(b"x" * 100_000))
-    owner, name = {"writer": (stage.writer, "run"), "artifacts": (stage.artifacts, "keep")}[away]
+    owner, name = {"writer": (stage.writer, "run"), "artifacts": (stage.artifacts, "put")}[away]
     real, tries = getattr(owner, name), []
 
     def refuses(*given, **more):
@@ -626,7 +626,7 @@ def test_an_end_that_cannot_be_recorded_whole_is_recorded_without_its_artifacts(
     def keep(*_args, **_more):
         raise InternalFault("nothing is kept")
 
-    monkeypatch.setattr(stage.artifacts, "keep", keep)
+    monkeypatch.setattr(stage.artifacts, "put", keep)
     claimed, _, result = run(stage, said(b"y\n" * 30_000))
     assert (result.is_error, result.code) == (True, InternalFault.code)
     assert "nothing is kept" in result.text
