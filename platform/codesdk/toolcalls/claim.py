@@ -176,6 +176,7 @@ class Claims:
             unit,
             stored.call,
             tool,
+            stored.subject,
             stored.session_facts,
             after_loss=EarlierCalls(unit, stored.call, stored.subject.session_id),
             use_grant=stored.grant_id,

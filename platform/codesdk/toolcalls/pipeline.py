@@ -210,7 +210,7 @@ class Pipeline:
         if facts is None:
             return _session_closed(call)
         judged = self._decisions.decide(
-            unit, call, request.tool, facts, policy=request.policy, after_loss=earlier, find_grant=True
+            unit, call, request.tool, subject, facts, policy=request.policy, after_loss=earlier, find_grant=True
         )
         if judged.decision.effect is Effect.ASK:
             waiting = self._approvals.find_pending(unit, earlier.waiting)

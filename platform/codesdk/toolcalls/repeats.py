@@ -15,8 +15,6 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
 
-_LIVE = (CallState.WAITING, CallState.QUEUED, CallState.RUNNING)
-
 
 class CallIdTaken(Fault):
     """The client gave the id to another call of the session. Nothing was recorded."""
@@ -55,21 +53,20 @@ class EarlierCalls:
             raise CallIdTaken(first, self._call)
         return first
 
-    @property
+    @cached_property
     def in_flight(self) -> CallRecord | None:
         """The newest equal call that is queued or runs."""
-        return next((call for call in self._live if call.state is not CallState.WAITING), None)
+        return self._find_equal(CallState.QUEUED, CallState.RUNNING)
 
-    @property
+    @cached_property
     def waiting(self) -> CallRecord | None:
         """The newest equal call that waits for approval."""
-        return next((call for call in self._live if call.state is CallState.WAITING), None)
+        return self._find_equal(CallState.WAITING)
 
     @cached_property
     def lost(self) -> str | None:
         """Which equal calls were lost, so that they may have had side effects; None: none was."""
         return store.describe_lost_equal(self._connection, self._session, self._call)
 
-    @cached_property
-    def _live(self) -> list[CallRecord]:
-        return store.list_equal(self._connection, self._session, self._call, _LIVE)
+    def _find_equal(self, *states: CallState) -> CallRecord | None:
+        return store.find_equal(self._connection, self._session, self._call, states)

@@ -151,10 +151,11 @@ class DeferredApprovals:
             return
         session = stored.subject.session_id
         earlier = EarlierCalls(unit, stored.call, session)
-        decision = self._decisions.decide(unit, stored.call, tool, stored.session_facts, after_loss=earlier).decision
-        facts = store.session_facts(
-            unit.connection, session
-        )  # again: it may have been closed while the lock was awaited
+        decision = self._decisions.decide(
+            unit, stored.call, tool, stored.subject, stored.session_facts, after_loss=earlier
+        ).decision
+        # Read again: the session may have been closed while the lock was awaited.
+        facts = store.session_facts(unit.connection, session)
         if decision.effect is not Effect.ASK or facts is None or not facts.open:
             reason = "Policy or session have changed since this call was decided. Call it again."
             deny(unit, self._log, stored, DenialCode.VOIDED, reason)

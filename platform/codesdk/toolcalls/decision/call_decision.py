@@ -98,6 +98,7 @@ class CallDecisions:
         unit: Unit,
         call: ToolCall,
         tool: Tool,
+        subject: Subject,
         facts: SessionFacts,
         *,
         policy: Decision | None = None,
@@ -107,12 +108,13 @@ class CallDecisions:
     ) -> CallDecision:
         """What policy, lost calls and grants say.
 
-        `policy`: what policy says, if it was asked already. `after_loss`: the call's earlier calls, if it takes an
-        approval after a lost one. `find_grant`: look for a grant that answers policy's ask. `use_grant`: the grant that
-        was found at submission; it loses one use here.
+        `subject`: the caller, as policy sees it; `facts`: the session as it is now, which a grant must fit. `policy`: what
+        policy says, if it was asked already. `after_loss`: the call's earlier calls, if it takes an approval after a lost
+        one. `find_grant`: look for a grant that answers policy's ask. `use_grant`: the grant that was found at
+        submission; it loses one use here.
         """
-        subject = facts.subject
-        by_policy = policy or self.by_policy(call, tool, subject)
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        by_policy = policy or decide(call, tool, subject, bundle)
         decision = (
             by_policy if after_loss is None else require_approval_after_loss(by_policy, tool, subject, after_loss)
         )
@@ -120,7 +122,6 @@ class CallDecisions:
         # After a loss no grant counts: it covers calls of a kind, and this one may have happened already.
         if decision.effect is not Effect.ASK or decision is not by_policy or not is_grantable:
             return CallDecision(decision)
-        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
         granted = decide(call, tool, subject, bundle, granted=decision.rules)
         query = grant_query_for(call, tool, facts, decision)
         if use_grant is not None:

@@ -260,11 +260,11 @@ def find_by_client_id(connection: Connection, session: SessionId, given: str) ->
     return next(select_calls(connection, _BY_CLIENT_ID, {"session": session, "given": given}), None)
 
 
-def list_equal(
+def find_equal(
     connection: Connection, session: SessionId, call: ToolCall, states: tuple[CallState, ...]
-) -> list[CallRecord]:
-    """The session's calls of the same tool and input in these states, newest first, without cancelled ones."""
-    return list(select_calls(connection, _equal(states), _equality(session, call)))
+) -> CallRecord | None:
+    """The session's newest call of the same tool and input in one of these states that nobody has cancelled."""
+    return next(select_calls(connection, _newest_equal(states), _equality(session, call)), None)
 
 
 def describe_lost_equal(connection: Connection, session: SessionId, call: ToolCall) -> str | None:
@@ -437,14 +437,18 @@ def _equality(session: SessionId, call: ToolCall) -> dict[str, str]:
 
 
 @cache
-def _equal(states: tuple[CallState, ...]) -> Select[Any]:
-    return CALLS.where(
-        tool_calls.c.session_id == bindparam("session"),
-        tool_calls.c.name == bindparam("name"),
-        tool_calls.c.input_hash == bindparam("input_hash"),
-        in_list(tool_calls.c.state, states),
-        tool_calls.c.cancel_requested.is_(False),
-    ).order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+def _newest_equal(states: tuple[CallState, ...]) -> Select[Any]:
+    return (
+        CALLS.where(
+            tool_calls.c.session_id == bindparam("session"),
+            tool_calls.c.name == bindparam("name"),
+            tool_calls.c.input_hash == bindparam("input_hash"),
+            in_list(tool_calls.c.state, states),
+            tool_calls.c.cancel_requested.is_(False),
+        )
+        .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+        .limit(1)
+    )
 
 
 @cache

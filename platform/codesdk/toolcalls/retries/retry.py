@@ -68,7 +68,7 @@ class Retries:
             update={"identity": identity.model_copy(update={"attempt": identity.attempt + 1})}
         )
         # Without a look at lost calls: this one was lost, and only reads.
-        judged = self._decisions.decide(unit, call, tool, stored.session_facts, find_grant=True)
+        judged = self._decisions.decide(unit, call, tool, stored.subject, stored.session_facts, find_grant=True)
         decision, cover = judged.decision, judged.cover
         if decision.effect is not Effect.ALLOW:
             return f"policy would {decision.effect} now ({decision.reason})"
