@@ -18,6 +18,7 @@ from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued
@@ -49,6 +50,8 @@ def of_other(service, other):
     """The same service in the other process."""
     made = copy.copy(service)
     made._writer = other
+    if isinstance(made, Pipeline):
+        made._deferred = of_other(made._deferred, other)  # no unit may wait for a unit of its own writer
     return made
 
 
