@@ -369,7 +369,7 @@ def mint_one(stage, unit):
 
 
 def kept(stage, desk, content):
-    return desk.keep(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
+    return desk.put(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,8 @@ def pipelines(stage, writers):
     made = [copy.copy(stage.pipeline) for _ in writers]
     for pipeline, writer in zip(made, writers, strict=True):
         pipeline._writer = writer
+        pipeline._deferred = copy.copy(pipeline._deferred)
+        pipeline._deferred._writer = writer
     return made
 
 
