@@ -47,7 +47,12 @@ from codesdk.worker.lifecycle.worker import Worker
 
 PACKAGE = f"{Path(codesdk.__file__).parent}/"
 PERIODIC = {
-    *("_approval_expiry_loop", "_lost_host_loop", "Pipeline.expire_overdue", "LostHosts.tend"),  # the API's
+    *(
+        "_approval_expiry_loop",
+        "_lost_host_loop",
+        "_approval_expiry_loop.<locals>.expire",
+        "LostHosts.tend",
+    ),  # the API's
     *("TaskLoop._run", "Heartbeat._run", "Watchdog._run"),  # the worker's
     *("FilePoller._run", "ListChangeNotifier.watch"),  # files of policies and tools
 }

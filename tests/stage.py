@@ -51,8 +51,10 @@ from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.approval.bound_files import named_files
+from codesdk.toolcalls.approval.deferred import DeferredApprovals
+from codesdk.toolcalls.approval.flow import ApprovalFlow
 from codesdk.toolcalls.claim import Claims
-from codesdk.toolcalls.decision.approval_limits import NO_APPROVAL_LIMITS, ApprovalLimits
+from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
@@ -98,9 +100,9 @@ class LookingPipeline(Pipeline):
         stored = stored_call(self._log.database, outcome.identity.tool_call_id)
         if not self.looks or stored is None or stored.preparing is None:
             return outcome
-        names = named_files(self.registry.of(stored.tenant_id).resolve(stored.call.name), stored.call.input)
+        names = named_files(self._registry.of(stored.tenant_id).resolve(stored.call.name), stored.call.input)
         absent = tuple(FileFingerprint(**name.model_dump(), kind=FingerprintKind.ABSENT) for name in names)
-        self.put(stored.identity.tool_call_id, absent)
+        self._deferred.put(stored.identity.tool_call_id, absent)
         found = self.find(stored.tenant_id, stored.subject.session_id, stored.identity.tool_call_id)
         assert found is not None
         return found
@@ -230,9 +232,16 @@ class Stage:
         self, chosen: Bundle, registry: Registry | None = None, limits: ApprovalLimits = NO_APPROVAL_LIMITS
     ) -> Pipeline:
         """A pipeline under another bundle or registry, or with limits of what is asked."""
+        tools, decisions = registry or self.registry, CallDecisions(FixedBundle(chosen, self.rules), self.desk, limits)
+        return self.pipeline_of(tools, decisions)
+
+    def pipeline_of(self, registry: RegistryProvider, decisions: CallDecisions, **more: Any) -> Pipeline:
+        """A pipeline whose worker looks at once."""
         return LookingPipeline(
-            registry=registry or self.registry,
-            bundles=FixedBundle(chosen, self.rules),
+            registry=registry,
+            decisions=decisions,
+            approvals=self.approval_flow(),
+            deferred=self.deferred_approvals(registry, decisions),
             desk=self.desk,
             log=self.log,
             artifacts=self.artifacts,
@@ -240,8 +249,33 @@ class Stage:
             wakeups=self.wakeups,
             ids=self.ids,
             quotas=self.quotas,
-            limits=limits,
+            **more,
         )
+
+    def approval_flow(self) -> ApprovalFlow:
+        """What puts questions and takes answers."""
+        return ApprovalFlow(self.desk, self.log, self.writer, self.wakeups)
+
+    def deferred_approvals(self, registry: RegistryProvider, decisions: CallDecisions) -> DeferredApprovals:
+        """What puts questions off."""
+        return DeferredApprovals(
+            registry=registry,
+            decisions=decisions,
+            approvals=self.approval_flow(),
+            log=self.log,
+            writer=self.writer,
+            wakeups=self.wakeups,
+            ids=self.ids,
+        )
+
+    @property
+    def deferred(self) -> DeferredApprovals:
+        """The pipeline's."""
+        return self.pipeline._deferred
+
+    def expire_overdue(self) -> int:
+        """Deny what nobody answered in time, as API and worker do once a second."""
+        return self.deferred.expire_overdue() + self.approval_flow().expire_overdue()
 
     def find(self, call: str, subject: Subject | None = None) -> Outcome | None:
         """Where a call stands, for its own session or for that one."""

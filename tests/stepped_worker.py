@@ -56,6 +56,7 @@ class Worker(Process):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
             setattr(self.sandbox_registry, name, self.world.atomically(getattr(self.sandbox_registry, name)))
         in_flight = InFlightCalls()
+        pipeline = self.world.pipeline_of(self)
         parts: dict[str, Any] = {
             "host": host,
             "sandbox_registry": self.sandbox_registry,
@@ -67,7 +68,8 @@ class Worker(Process):
         dispatcher = Dispatcher(
             **parts,
             claims=claims,
-            pipeline=self.world.pipeline_of(self),
+            approval_flow=pipeline._approvals,
+            deferred_approvals=pipeline._deferred,
             threads=THREADS,
             pool=lambda width, name: Tasks(self, width, name),
         )

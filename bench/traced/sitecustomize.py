@@ -17,12 +17,12 @@ from typing import Any
 MARKS = {
     "codesdk.sessions.authentication": [("SessionAuthenticator.subject", "token", "admitted")],
     "codesdk.mcphost.tool_calls.submission": [("CallSubmitter.submit", "submit", "")],
-    "codesdk.toolcalls.pipeline": [("Pipeline._record", "record", ""), ("Pipeline.submit", "", "submitted")],
+    "codesdk.toolcalls.pipeline": [("Pipeline._submit", "record", ""), ("Pipeline.submit", "", "submitted")],
     "codesdk.worker.calls.dispatcher": [("Dispatcher.wake", "woken", "")],
     "codesdk.toolcalls.claim": [("Claims.take", "claim", "claimed")],
     "codesdk.sandbox.channel.sandbox": [("RunnerSandbox.exec", "exec", "executed")],
     "codesdk.toolcalls.execution": [("Execution._end", "end", "ended")],
-    "codesdk.toolcalls.run.completion_notifier": [("CompletionNotifier._on_end", "heard", "")],
+    "codesdk.toolcalls.results": [("CompletionNotifier._on_end", "heard", "")],
 }
 """Module -> what is called, and the marks of its beginning and its end."""
 

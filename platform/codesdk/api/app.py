@@ -26,7 +26,6 @@ from codesdk.eventlog.audit.sealing import Sealer
 from codesdk.mcphost import McpHost
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.settings import Settings
-from codesdk.toolcalls.pipeline import Pipeline
 
 POLL_S = 1.0
 """Seconds between checks for expired approvals: the maximum delay before a waiting agent learns of it."""
@@ -48,6 +47,8 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     deciding = ApprovalLinks(services.one_time_links, services.writer, base_url, look_only=False)
     mcp = McpHost(
         pipeline=services.pipeline,
+        registry=services.registry,
+        bundles=services.bundles,
         results=services.results,
         desk=services.approvals,
         admit=services.authenticator.subject,
@@ -74,7 +75,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with mcp.run():
             background = [
-                asyncio.create_task(_approval_expiry_loop(services.pipeline)),
+                asyncio.create_task(_approval_expiry_loop(services)),
                 asyncio.create_task(_maintenance_loop(services, settings)),
                 asyncio.create_task(_lost_host_loop(services)),
             ]
@@ -114,11 +115,15 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     return app
 
 
-async def _approval_expiry_loop(pipeline: Pipeline) -> None:
+async def _approval_expiry_loop(services: Services) -> None:
+    def expire() -> None:
+        services.deferred_approvals.expire_overdue()
+        services.approval_flow.expire_overdue()
+
     while True:
         await asyncio.sleep(POLL_S)
         try:
-            await to_thread.run_sync(pipeline.expire_overdue)
+            await to_thread.run_sync(expire)
         except Fault as fault:
             _log.warning("overdue approvals could not be looked for: %s", fault)
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from codesdk.approvals import ApprovalService
 from codesdk.bootstrap.admin_services import AdminServices
 from codesdk.bootstrap.artifact_services import ArtifactServices
+from codesdk.bootstrap.call_services import CallServices
 from codesdk.bootstrap.maintenance import lock_path
 from codesdk.bootstrap.outbound import OutboundServices
 from codesdk.bootstrap.policy_audit import PolicyAudit
@@ -37,11 +38,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import ensure_schema
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginService, make_fetch
-from codesdk.toolcalls.decision.approval_limits import ApprovalLimits
-from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
-from codesdk.toolcalls.retries.lost_calls import LostAttempts
-from codesdk.toolcalls.retries.retry import Retries
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
@@ -152,8 +149,8 @@ class Services:
         self.one_time_links = self.outbound.one_time_links
 
     def _wire_calls(self) -> None:
-        settings = self.settings
-        self.pipeline = Pipeline(
+        calls = CallServices(
+            self.settings,
             registry=self.registry,
             bundles=self.bundles,
             desk=self.approvals,
@@ -163,22 +160,12 @@ class Services:
             wakeups=self.wakeups,
             ids=self.ids,
             quotas=self.quotas,
-            limits=ApprovalLimits(
-                per_minute=settings.asks_per_minute,
-                per_minute_of_tenant=settings.asks_per_minute_of_tenant,
-                waiting=settings.asks_waiting,
-            ),
             shadow=self.shadow,
         )
-        retries = Retries(
-            registry=self.registry,
-            bundles=self.bundles,
-            desk=self.approvals,
-            log=self.log,
-            quotas=self.quotas,
-            wakeups=self.wakeups,
-        )
-        self.lost_attempts = LostAttempts(self.log, retries)
+        self.pipeline = calls.pipeline
+        self.approval_flow = calls.approval_flow
+        self.deferred_approvals = calls.deferred_approvals
+        self.lost_attempts = calls.lost_attempts
         self.results = Results(self.pipeline, self.log, self.tail, self.hints)
 
     def _wire_sessions(self, opened: ExitStack, session_rules: SessionRules, issuers: ActiveIssuers) -> None:

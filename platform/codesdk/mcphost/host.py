@@ -48,7 +48,8 @@ from codesdk.mcphost.tool_calls.caller import (
     requested_wait_s,
 )
 from codesdk.mcphost.tool_calls.handler import CallHandler
-from codesdk.registry import Prompt, Registry, Tool, UnknownTool
+from codesdk.policy import BundleProvider
+from codesdk.registry import Prompt, Registry, RegistryProvider, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 
@@ -75,6 +76,8 @@ class McpHost:
         self,
         *,
         pipeline: Pipeline,
+        registry: RegistryProvider,
+        bundles: BundleProvider,
         results: Results,
         desk: ApprovalService,
         admit: AuthenticateRequest,
@@ -100,7 +103,8 @@ class McpHost:
         """
         self._read_only_hints = read_only_hints
         self.resource = resource
-        self._pipeline = pipeline
+        self._registry = registry
+        self._bundles = bundles
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = CallHandler(
             pipeline=pipeline,
@@ -174,28 +178,28 @@ class McpHost:
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         # Without it the SDK lists all tools before every call to find one schema. It doesn't know the caller, so it finds
         # shared tools only; the pipeline validates every call's input anyway.
-        tool = self._pipeline.registry.of("").find(name)
+        tool = self._registry.of("").find(name)
         return tool.input_schema if tool else None
 
     def _list_tools_for(self, subject: Subject) -> list[types.Tool]:
-        bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
-        found = tool_list.list_tools(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        found = tool_list.list_tools(self._registry.of(subject.tenant_id), bundle, subject)
         shown = [*found, tool_list.COLLECT_RESULT] if found else []
         return shown if self._read_only_hints else [tool_list.without_read_only_hint(tool) for tool in shown]
 
     def _list_version(self, subject: Subject) -> tuple[str, Registry]:
-        bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
-        return bundle.hash, self._pipeline.registry.of(subject.tenant_id)
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        return bundle.hash, self._registry.of(subject.tenant_id)
 
     def _list_snapshot(self, subject: Subject) -> ListSnapshot:
         tools = tuple(tool.model_dump_json() for tool in self._list_tools_for(subject))
         return ListSnapshot(tools, tuple(prompt.model_dump_json() for prompt in self._prompt_handlers.listed(subject)))
 
     def _prompts(self, subject: Subject) -> dict[str, Prompt]:
-        return self._pipeline.registry.of(subject.tenant_id).prompts
+        return self._registry.of(subject.tenant_id).prompts
 
     def _find_tool(self, subject: Subject, name: str) -> Tool | None:
-        return self._pipeline.registry.of(subject.tenant_id).find(name)
+        return self._registry.of(subject.tenant_id).find(name)
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         reject_cursor(params)

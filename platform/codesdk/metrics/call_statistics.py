@@ -13,8 +13,7 @@ from codesdk.domain.ids import HostId
 from codesdk.metrics.current_state import counter
 from codesdk.sandbox.port import ExitKind
 from codesdk.toolcalls.retries import lost_calls
-from codesdk.toolcalls.statistics.call_statistics import BOUNDS_MS, FAILED, OK, Series
-from codesdk.toolcalls.statistics.call_statistics_store import HistogramBucket
+from codesdk.toolcalls.statistics.store import BOUNDS_MS, FAILED, OK, HistogramBucket, Series
 
 MILLI = 1000
 INITIAL_CODES = (

@@ -15,7 +15,7 @@ from codesdk.metrics import call_statistics, current_state, store
 from codesdk.storage.database import Database
 from codesdk.tenancy.access import Action, Target, decide_access, require
 from codesdk.tenancy.principal import Principal
-from codesdk.toolcalls.statistics import call_statistics_store
+from codesdk.toolcalls.statistics import store as statistics
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
@@ -47,7 +47,7 @@ class MetricsExporter:
             calls = {host.name: store.calls_of(connection, host.id) for host in hosts}
             sandboxes = {host.name: store.sandboxes_of(connection, host.id) for host in hosts}
             found = store.installation(connection)
-            tallies = call_statistics_store.all_buckets(connection)
+            tallies = statistics.all_buckets(connection)
         yield from call_statistics.call_statistics_metrics(tallies, {host.id: host.name for host in hosts})
         yield from current_state.open_call_metrics(calls)
         yield from current_state.host_metrics(hosts)

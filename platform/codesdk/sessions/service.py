@@ -49,7 +49,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Principal
-from codesdk.toolcalls.decision import rate_limit_store
+from codesdk.toolcalls.decision import store as rate_limit_store
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.records import call_events
 from codesdk.toolcalls.records import store as call_store

@@ -30,7 +30,7 @@ from codesdk.sources.servers.server_status import ServerStatus
 from codesdk.sources.servers.tool_results import to_tool_result
 from codesdk.sources.tool_changes import ToolChanges, ToolListing, describe_change
 from codesdk.storage.database import Database
-from codesdk.toolcalls.run.secret_access import SecretProblem, no_secrets
+from codesdk.toolcalls.run.effective_limits import SecretProblem, no_secrets
 from codesdk.toolcalls.run.sources import SourceRequest
 
 _log = logging.getLogger(__name__)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from codesdk.approvals import Approval, ApprovalService, ApprovalState
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode
 from codesdk.domain.decisions import UNREDACTED, Decision, Effect
@@ -9,21 +14,84 @@ from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import EventLog
 from codesdk.hosts import store as host_store
-from codesdk.policy import BundleProvider, decide
+from codesdk.policy import BundleProvider
 from codesdk.registry import RegistryProvider, Tool, ToolWithheld, UnknownTool
 from codesdk.sandbox.port import ExecutionEnvironment
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.bound_files import bound_files_value
-from codesdk.toolcalls.approval.digest import approval_digest, grant_query_for
-from codesdk.toolcalls.decision import indeterminate
+from codesdk.toolcalls.approval.digest import approval_digest
+from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.ending import deny
-from codesdk.toolcalls.queue import fair_queue, fair_queue_store
-from codesdk.toolcalls.queue.tenant_concurrency import TenantConcurrency
+from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
-from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall, Denied, SessionFacts
+from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall, Denied
+from codesdk.toolcalls.repeats import EarlierCalls
 
 CONTAINER = ExecutionEnvironment()
+
+
+class TenantConcurrency:
+    """Counts the calls that each tenant has at this worker, in memory. Safe to use from any thread."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: calls of one tenant; 0: no limit, and nothing is counted."""
+        self._most = most
+        self._lock = threading.Lock()
+        self._running: dict[CallIdentity, TenantId] = {}
+        """By attempt: the next one of a call may begin before the thread that lost the one before has left."""
+        self._counts: Counter[TenantId] = Counter()
+
+    def is_full(self, tenant: TenantId) -> bool:
+        """Whether the tenant has as many calls as it may."""
+        return bool(self._most) and self._counts[tenant] >= self._most
+
+    def acquire(self, call: CallIdentity, tenant: TenantId) -> None:
+        """Count a call. Idempotent."""
+        with self._lock:
+            if self._most and call not in self._running:
+                self._running[call] = tenant
+                self._counts[tenant] += 1
+
+    def release(self, call: CallIdentity) -> None:
+        """Stop counting a call. Idempotent."""
+        with self._lock:
+            tenant = self._running.pop(call, None)
+            if tenant is None:
+                return
+            self._counts[tenant] -= 1
+            if not self._counts[tenant]:
+                del self._counts[tenant]
+
+    @contextmanager
+    def slot(self) -> Iterator[ConcurrencySlot]:
+        """A slot for one claim; frees it at the end unless it is kept."""
+        slot = ConcurrencySlot(self)
+        try:
+            yield slot
+        finally:
+            if not slot.kept:
+                slot.free()
+
+
+class ConcurrencySlot:
+    """The call that a claim has counted so far: its unit may be undone and run again, and take another call."""
+
+    def __init__(self, concurrency: TenantConcurrency) -> None:
+        self._concurrency = concurrency
+        self._call: CallIdentity | None = None
+        self.kept = False
+
+    def take(self, call: CallIdentity, tenant: TenantId) -> None:
+        """Count that call. Inside the unit: the next claim of the same group commit must see it."""
+        self._call = call
+        self._concurrency.acquire(call, tenant)
+
+    def free(self) -> None:
+        """Stop counting what was taken."""
+        if self._call is not None:
+            self._concurrency.release(self._call)
+            self._call = None
 
 
 class Claims:
@@ -43,15 +111,15 @@ class Claims:
         execution_environment: ExecutionEnvironment = CONTAINER,
         most_of_tenant: int = 0,
     ) -> None:
-        """`generation`: the worker's fencing number, written into every claim; `execution_environment`: where it runs them.
+        """`generation`: the worker's fencing number, written into every claim; `execution_environment`: where calls run.
 
-        `most_of_tenant`: calls that one tenant has here at once, those counted that `release` was not told of; 0: no limit.
+        `most_of_tenant`: calls of one tenant that this worker runs at once, until `leave`; 0: no limit.
         """
         self._concurrency = TenantConcurrency(most_of_tenant)
         self._quotas = quotas
-        self._surroundings = execution_environment
+        self._environment = execution_environment
         self._registry = registry
-        self._bundles = bundles
+        self._decisions = CallDecisions(bundles, desk)
         self._desk = desk
         self._log = log
         self._writer = writer
@@ -59,68 +127,69 @@ class Claims:
         self._generation = generation
 
     def any(self) -> bool:
-        """Whether a call may start now: a read, for looks that mostly find nothing."""
+        """Whether a call may start now. A cheap read, for polls that mostly find nothing."""
         with self._log.database.read() as connection:
-            return fair_queue_store.has_candidates(connection, self._host)
+            return queue.has_candidates(connection, self._host)
 
     def look_again(self) -> None:
-        """Find tenants that no end of a call told of: their limit was raised, say."""
+        """Find tenants whose calls may start although no call of theirs ended: after a raised limit, for instance."""
         with self._log.database.read() as connection:
-            overlooked = fair_queue_store.has_missed_tenant(connection, self._host)
+            overlooked = queue.has_missed_tenant(connection, self._host)
         if overlooked:
-            self._writer.run(lambda unit: fair_queue_store.rescan(unit.connection, self._host))
+            self._writer.run(lambda unit: queue.rescan(unit.connection, self._host))
 
     def take_up(self) -> None:
-        """Once, when a worker starts: let go the calls that a version without turns left behind."""
-        self._writer.run(lambda unit: fair_queue.release_legacy_holds(unit, self._host))
+        """At a worker's start: release the calls that a version without the fair queue left held."""
+        self._writer.run(lambda unit: queue.release_legacy_holds(unit, self._host))
 
     def take(self) -> ClaimedCall | Denied | None:
-        """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun.
+        """Claim the next call of this host. None: nothing may start now. Denied: it left the queue without running.
 
-        Whoever runs it says when it has left.
+        The caller calls `leave` when the claimed call has left this worker.
         """
-        entered: list[CallIdentity] = []
-        taken = None
-        try:
-            taken = self._writer.run(lambda unit: self._take(unit, entered))
-        finally:
-            for call in entered:
-                if not isinstance(taken, ClaimedCall) or call != taken.stored.identity:
-                    self._concurrency.leave(call)
+        with self._concurrency.slot() as slot:
+            taken = self._writer.run(lambda unit: self._take(unit, slot))
+            slot.kept = isinstance(taken, ClaimedCall)
         return taken
 
     def leave(self, claimed: ClaimedCall) -> None:
-        """It is not at this worker any more."""
-        self._concurrency.leave(claimed.stored.identity)
+        """The call isn't at this worker any more."""
+        self._concurrency.release(claimed.stored.identity)
 
-    def _take(self, unit: Unit, entered: list[CallIdentity]) -> ClaimedCall | Denied | None:
-        while entered:  # what this unit took when it was run before, and was undone
-            self._concurrency.leave(entered.pop())
+    def _take(self, unit: Unit, slot: ConcurrencySlot) -> ClaimedCall | Denied | None:
+        slot.free()
         stored = self._next_call(unit)
         if stored is None:
             return None
-        # Here and not after the commit: the next claim of this group must see it.
-        entered.append(stored.identity)
-        self._concurrency.acquire(stored.identity, stored.tenant_id)
+        slot.take(stored.identity, stored.tenant_id)
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
-        if (barred := _blocked(stored)) is not None:
-            return self._deny(unit, stored, asked, *barred)
+        if (blocked := _blocked(stored)) is not None:
+            return self._deny(unit, stored, asked, *blocked)
         tool = self._tool(stored)
         if isinstance(tool, str):
             return self._deny(unit, stored, asked, DenialCode.VOIDED, tool)
-        bundle = self._bundles.of(stored.subject.tenant_id, stored.subject.policy_hash)
-        judged = decide(stored.call, tool, stored.subject, bundle)
-        # Once more: the same call may have been lost while this one waited.
-        decision = indeterminate.require_approval_if_indeterminate(
-            unit.connection, stored.call, tool, stored.subject, judged
+        return self._decide(unit, stored, tool, asked)
+
+    def _decide(self, unit: Unit, stored: CallRecord, tool: Tool, asked: Approval | None) -> ClaimedCall | Denied:
+        """Decide again, since rules, grants and lost calls may have changed; start the call or deny it."""
+        judged = self._decisions.decide(
+            unit,
+            stored.call,
+            tool,
+            stored.subject,
+            stored.session_facts,
+            after_loss=EarlierCalls(unit, stored.call, stored.subject.session_id),
+            use_grant=stored.grant_id,
         )
-        if stored.grant_id is not None and decision.effect is Effect.ASK and decision is judged:
-            granted = decide(stored.call, tool, stored.subject, bundle, granted=decision.rules)
-            return self._start_by_grant(unit, stored, tool, stored.grant_id, asks=decision, granted=granted)
-        refusal = self._check_still_allowed(unit, stored, tool, decision, asked)
+        if judged.used_grant is not None:
+            return self._start(unit, stored, tool, judged.decision, grant=judged.used_grant)
+        if judged.is_grant_void:
+            reason = "The grant that let this call through does not any more. Call it again to ask."
+            return self._deny(unit, stored, None, DenialCode.VOIDED, reason)
+        refusal = self._check_still_allowed(unit, stored, tool, judged.decision, asked)
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
-        return self._start(unit, stored, tool, decision, approval=asked.id if asked else None)
+        return self._start(unit, stored, tool, judged.decision, approval=asked.id if asked else None)
 
     def _tool(self, stored: CallRecord) -> Tool | str:
         """The call's tool, or why there is none to call."""
@@ -130,35 +199,25 @@ class Claims:
             return f"The tool {stored.call.name} is gone."
         return ToolWithheld(tool.name, tool.withheld).message if tool.withheld else tool
 
-    def _start_by_grant(
-        self, unit: Unit, stored: CallRecord, tool: Tool, grant: GrantId, *, asks: Decision, granted: Decision
-    ) -> ClaimedCall | Denied:
-        """Start it if its grant lets it through still; one of its uses is counted with the start."""
-        asked = grant_query_for(stored.call, tool, _session_facts(stored), asks)
-        if granted.effect is Effect.ALLOW and self._desk.grants.use(unit, grant, asked):
-            return self._start(unit, stored, tool, granted, grant=grant)
-        reason = "The grant that let this call through does not any more. Call it again to ask."
-        return self._deny(unit, stored, None, DenialCode.VOIDED, reason)
-
     def _next_call(self, unit: Unit) -> CallRecord | None:
-        """The call of the tenant whose turn it is, if it may have one more running; else of the one after it."""
+        """The next call of the first tenant in fair order that may run one more."""
         if not host_store.is_current(unit.connection, self._host, self._generation):
-            return None  # given up, or a newer worker's: whoever was frozen meanwhile starts nothing
-        for turn in fair_queue.tenants_in_order(unit, self._host):
+            return None  # lost to a newer worker: a worker that was frozen meanwhile starts nothing
+        for turn in queue.tenants_in_order(unit, self._host):
             if self._concurrency.is_full(turn.tenant):
-                continue  # it keeps its mark: whichever of its calls ends here first, that thread takes the next
+                continue  # it stays marked as waiting: the thread whose call of it ends first takes the next
             stored = store.next_queued(unit.connection, self._host, turn.tenant)
             if stored is not None and self._has_room(unit, turn.tenant):
-                fair_queue.mark_served(unit, self._host, turn)
+                queue.mark_served(unit, self._host, turn)
                 return stored
-            fair_queue.mark_skipped(unit, self._host, turn)
+            queue.mark_skipped(unit, self._host, turn)
         return None
 
     def _has_room(self, unit: Unit, tenant: TenantId) -> bool:
         try:
             self._quotas.reserve(unit, tenant, Resource.RUNNING_CALLS)
         except QuotaExceeded:
-            return False  # it keeps its place; the end of one of its calls has it looked at again
+            return False  # it keeps its place, until one of its calls ends
         return True
 
     def _deny(self, unit: Unit, stored: CallRecord, asked: Approval | None, code: DenialCode, reason: str) -> Denied:
@@ -169,7 +228,7 @@ class Claims:
     def _check_still_allowed(
         self, unit: Unit, stored: CallRecord, tool: Tool, decision: Decision, asked: Approval | None
     ) -> str | None:
-        """Why what was decided before does not hold any more; consumes the approval where it does."""
+        """Why the earlier decision doesn't hold any more. If it holds, consumes the approval."""
         if decision.effect is Effect.DENY:
             return f"Policy has changed since this call was decided: {decision.reason}"
         if stored.schema_hash != tool.schema_hash:
@@ -204,13 +263,13 @@ class Claims:
         timeout_s = min(tool.timeout_s, profile.wall_s)
         obliged = decision.obligations
         claimed = ClaimedCall(
-            # Kept with the call: a later worker that takes it up must not give it more.
+            # Kept with the call, so that a later worker that takes it up grants no more.
             stored=stored.model_copy(update={"obligations": obliged, "grant_id": grant}),
             generation=self._generation,
             behaviour_hash=tool.behaviour_hash,
             timeout_s=timeout_s,
-            sandbox=self._surroundings.summary(timeout_s),
-            environment=self._surroundings.environment,
+            sandbox=self._environment.summary(timeout_s),
+            environment=self._environment.environment,
         )
         store.transition(
             unit.connection,
@@ -228,7 +287,7 @@ class Claims:
 
 
 def _blocked(stored: CallRecord) -> tuple[DenialCode, str] | None:
-    """Why nothing of this session starts any more."""
+    """Why no call of this session may start."""
     if not stored.session_open:
         return DenialCode.SESSION_CLOSED, "The session was closed."
     if stored.barred:
@@ -238,18 +297,8 @@ def _blocked(stored: CallRecord) -> tuple[DenialCode, str] | None:
 
 
 def _current_digest(stored: CallRecord, tool: Tool, decision: Decision) -> str:
-    """What an approval of this call would bind now."""
+    """The digest that an approval of this call would bind now."""
     bound = bound_files_value(stored.bound)
     return approval_digest(
-        stored.call, tool.behaviour_hash, decision, _session_facts(stored), bound=bound, preview=stored.preview
-    )
-
-
-def _session_facts(stored: CallRecord) -> SessionFacts:
-    return SessionFacts(
-        subject=stored.subject,
-        host_id=stored.host_id,
-        image=stored.image,
-        profile=stored.profile,
-        open=stored.session_open,
+        stored.call, tool.behaviour_hash, decision, stored.session_facts, bound=bound, preview=stored.preview
     )

@@ -10,12 +10,12 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tool_results import ToolResult
 from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls.decision import indeterminate
-from codesdk.toolcalls.queue import fair_queue
+from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall, Denied
-from codesdk.toolcalls.retries import lost_call_store
-from codesdk.toolcalls.statistics import call_statistics, denial_counts
+from codesdk.toolcalls.repeats import EarlierCalls
+from codesdk.toolcalls.retries import store as retry_store
+from codesdk.toolcalls.statistics import store as statistics
 
 NOT_RUN_CODES = frozenset(
     {
@@ -28,9 +28,9 @@ NOT_RUN_CODES = frozenset(
         "TOO_MANY_PROCESSES",
     }
 )
-"""Codes of results that say so. Only those belong here that no tool gives once it has begun with anything.
+"""Result codes of calls that didn't run. Only codes that no tool returns once it has started.
 
-Of a server's calls `ClaimedCall.ran` says it too, since `Elsewhere.sent` was not called; these hold where a later worker ends one.
+For calls of MCP servers `ClaimedCall.ran` is False too, as long as `SourceRequest.sent` wasn't called.
 """
 
 
@@ -45,8 +45,8 @@ def deny(
     result = ToolResult(text=reason, is_error=True, code=code.value)
     store.transition(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result.model_dump_json())
     if stored.state is CallState.QUEUED:
-        fair_queue.release(unit, stored.subject.session_id, stored.tenant_id)
-    denial_counts.count_denial(unit, stored.tenant_id, code)
+        queue.release(unit, stored.subject.session_id, stored.tenant_id)
+    statistics.count_denial(unit, stored.tenant_id, code)
     log.append(unit, call_events.denied(stored.call, stored.subject, stored.sources, code, reason))
     return Denied(identity=stored.identity, code=code, message=reason, rules=rules)
 
@@ -64,10 +64,10 @@ def complete(
 ) -> None:
     """Write the rest of the output and the end of a call that ran.
 
-    `is_indeterminate_outcome`: nobody knows whether it took effect, so the same call is asked about when it comes again.
+    `is_indeterminate_outcome`: whether it took effect is unknown, so an equal call will need approval.
 
     Raises:
-        IllegalTransition: it is not this worker's any more (a newer one took it over); nothing is written.
+        IllegalTransition: a newer worker took the call over; nothing is written.
     """
     stored = claimed.stored
     durations = store.transition(
@@ -81,7 +81,7 @@ def complete(
         or claimed.is_indeterminate_outcome
         or _stays_indeterminate(unit, claimed, result),
     )
-    fair_queue.release(unit, stored.subject.session_id, stored.tenant_id)
+    queue.release(unit, stored.subject.session_id, stored.tenant_id)
     if not claimed.ran and stored.grant_id is not None:
         grant_store.release(unit.connection, stored.grant_id)
     for output in last_output:
@@ -104,31 +104,29 @@ def complete(
         ),
     )
     if durations is not None:
-        call_statistics.record_end(unit, stored.host_id, result, durations)
+        statistics.record_end(unit, stored.host_id, result, durations)
 
 
 def _output_bytes(unit: Unit, stored: CallRecord, last_output: tuple[EventDraft, ...]) -> dict[str, int]:
-    """How far the output of an attempt had come, of each stream that had any."""
-    logged = lost_call_store.output_payloads(unit.connection, stored.subject.session_id, stored.identity)
+    """Bytes of each stream that the attempt is known to have printed."""
+    logged = retry_store.output_payloads(unit.connection, stored.subject.session_id, stored.identity)
     received: dict[str, int] = {}
     for payload in (*logged, *(draft.payload for draft in last_output)):
         stream, text = payload["stream"], payload["delta"]
-        # U+FFFD stands for one byte at least; written out it has three.
+        # U+FFFD replaces at least one byte, and takes three itself.
         least = len(text.encode()) - 2 * text.count("\ufffd")
         received[stream] = max(received.get(stream, 0), payload["offset"] + least)
     return received
 
 
 def _stays_indeterminate(unit: Unit, claimed: ClaimedCall, result: ToolResult) -> bool:
-    """A call that did not run after all says nothing of what became of the same call before it."""
+    """Whether a lost equal call stays indeterminate: the end of a call that didn't run tells nothing about it."""
     if claimed.ran and result.code not in NOT_RUN_CODES:
         return False
-    return (
-        indeterminate.describe_indeterminate_duplicates(unit.connection, claimed.stored.call, claimed.stored.subject)
-        is not None
-    )
+    stored = claimed.stored
+    return EarlierCalls(unit, stored.call, stored.subject.session_id).lost is not None
 
 
 def fits_in_event(result: ToolResult) -> bool:
-    """Whether the result can stand in its event whole."""
+    """Whether the event can hold the whole result."""
     return len(json.dumps(result.structured or result.text)) <= call_events.INLINE_RESULT_BYTES

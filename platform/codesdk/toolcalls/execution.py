@@ -1,4 +1,4 @@
-"""Runs a claimed call on its sandbox and records how it ended."""
+"""Runs a claimed call in its sandbox and records how it ended."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tool_results import ToolResult
-from codesdk.errors import Fault
+from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.registry import RegistryProvider, SourceCall, Tool
 from codesdk.sandbox.port import Sandbox
@@ -30,10 +30,16 @@ from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
 from codesdk.toolcalls.retries.lost_calls import Loss, LostAttempts
 from codesdk.toolcalls.run import error_mapping
 from codesdk.toolcalls.run.acquire import SandboxAcquisition
-from codesdk.toolcalls.run.effective_limits import EffectiveLimits, tool_changed_result
-from codesdk.toolcalls.run.inherited_redactions import inherited_redactions
+from codesdk.toolcalls.run.effective_limits import (
+    EffectiveLimits,
+    SecretProblem,
+    inherited_redactions,
+    missing_secret,
+    no_secrets,
+    tool_changed_result,
+    with_granted_secrets,
+)
 from codesdk.toolcalls.run.output_log import OutputLog
-from codesdk.toolcalls.run.secret_access import SecretProblem, missing_secret, no_secrets, with_granted_secrets
 from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
 from codesdk.tools import (
     DEFAULT_PROCESS_LIFETIME_S,
@@ -47,11 +53,12 @@ from codesdk.tools import (
 )
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 REPAIR_TIMEOUT_S = 600.0
-"""How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
+"""How long a fault that doesn't pass by itself (a wrong login, a read-only database) may take to be fixed."""
 
 
 class Execution:
@@ -70,9 +77,9 @@ class Execution:
         sources: Sources | None = None,
         confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        """`secret_problem`: tells why a tenant's secret cannot be used, never its value; `sources`: others' servers.
+        """`secret_problem`: why a tenant's secret can't be used, never its value; `sources`: MCP servers.
 
-        `confirm`: called just before a call goes to somebody else's server; raises where the host is not ours any more.
+        `confirm`: called just before a call goes to an MCP server; raises if another worker owns the host.
         """
         self._lost_attempts = lost_attempts
         self._confirm = confirm
@@ -91,70 +98,59 @@ class Execution:
         open_sandbox: Callable[[], Sandbox],
         lost: Callable[[Sandbox], bool] = lambda _: True,
     ) -> ToolResult:
-        """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
+        """Run a call and record its end. A sandbox that fails gives a recorded result, too: every claim ends.
 
-        `lost`: told of a sandbox that went away under the call, before another attempt can begin; False: nothing can be
-        tried there again.
+        `lost`: called with a sandbox that failed under the call, before another attempt can start; returns False if the
+        session gets no other.
 
         Raises:
-            Fault: after `abandon`, where the sandbox failed or the end could not be recorded; nothing was recorded.
-            Released: it has not begun, and is the next worker's.
+            Fault: after `abandon`: the sandbox failed or the end could not be recorded; nothing was recorded.
+            Released: the call has not started, and is left to the next worker.
             IllegalTransition: a newer worker took the call over.
         """
         began = self._clock.monotonic()
         output = OutputLog(claimed, self._log, self._writer, self._clock)
-        entry = SandboxAcquisition(
+        acquisition = SandboxAcquisition(
             open_sandbox,
             lost,
             clock=self._clock,
             abandoned=self._abandoned,
             blocked_by=partial(self._blocked_by, claimed),
         )
-        opened = entry.opened
-        sent: list[bool] = []
-
-        def confirm_and_mark_sent() -> None:
-            # No runner stands before a server, so nothing else keeps a thawed worker's call from it.
-            entry.confirm_before_send(self._confirm)
-            sent.append(True)
-
-        def work() -> ToolResult:
-            if self._abandoned.is_set():
-                raise error_mapping.Released(
-                    f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving."
-                )
-            tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
-            if isinstance(tool.runs, SourceCall):
-                return self._run_on_source(claimed, tool, output, confirm_and_mark_sent)
-            return self._run_in_sandbox(claimed, tool, output, entry)
-
-        ran = error_mapping.capture_fault(claimed, "run", work)
+        ran = _capture_fault(claimed, "run", lambda: self._run(claimed, output, acquisition))
         if isinstance(ran, error_mapping.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
-        if isinstance(ran, error_mapping.LOST_FAULTS) and (opened or sent):
-            can_return = lost(opened[0]) if opened else True
+        sandbox = acquisition.sandbox
+        if isinstance(ran, error_mapping.LOST_FAULTS) and acquisition.was_asked:
+            can_return = lost(sandbox) if sandbox is not None else True
             return self.lose(claimed, error_mapping.loss_from_fault(ran, can_return=can_return), output, took_ms)
+        claimed = _with_outcome(claimed, ran, acquisition)
         result = error_mapping.fault_result(ran) if isinstance(ran, Fault) else ran
-        if isinstance(ran, Fault) and error_mapping.is_indeterminate(ran, opened=bool(opened), sent=bool(sent)):
-            claimed = claimed.model_copy(update={"is_indeterminate_outcome": True})
-        # What an earlier worker had may have run there.
-        never_asked = not opened and not sent and claimed.behaviour_hash is not None
-        if never_asked or isinstance(ran, CallCancelled):
-            claimed = claimed.model_copy(update={"ran": False})
         result = self._recorded(claimed, result, output, took_ms)
-        for sandbox in opened:
+        if sandbox is not None:
             self._acknowledge(claimed, sandbox)
         return result
 
+    def _run(self, claimed: ClaimedCall, output: OutputLog, acquisition: SandboxAcquisition) -> ToolResult:
+        """Run the tool where it runs: in the session's sandbox, or on an MCP server."""
+        if self._abandoned.is_set():
+            call = claimed.stored.identity.tool_call_id
+            raise error_mapping.Released(f"The worker that claimed call {call} is leaving.")
+        tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
+        if isinstance(tool.runs, SourceCall):
+            # No runner guards a server, so nothing else keeps a worker that was frozen from calling it.
+            return self._run_on_source(claimed, tool, output, lambda: acquisition.confirm_before_send(self._confirm))
+        return self._run_in_sandbox(claimed, tool, output, acquisition)
+
     def _recorded(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, took_ms: float) -> ToolResult:
-        """The result as it stands in the record."""
+        """Record the end, without artifacts where they can't be kept. Returns the recorded result."""
         end = partial(self._finish, claimed, result, output, took_ms)
-        refused = error_mapping.capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
+        refused = _capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
         if _lost_ownership(refused):
             raise refused
         if refused is not None:
-            # Whatever stands against this end must not keep the call running, and its workspace, for ever.
+            # A running call holds its workspace, so it must end even if this result can't be recorded.
             result = error_mapping.without_artifacts(result, refused)
             self.retry_until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
         return result
@@ -170,18 +166,19 @@ class Execution:
     def lose(
         self, claimed: ClaimedCall, loss: Loss, output: OutputLog | None = None, duration_ms: float = 0.0
     ) -> ToolResult:
-        """End an attempt of which nobody can tell any more what became; where it only reads, another may begin.
+        """End an attempt whose outcome is lost; if the tool only reads, another attempt may follow.
 
         Raises:
             Fault: as `retry_until_recorded`.
         """
-        ends: list[ToolResult] = []
         last_output = output.rest() if output is not None else ()
+        ended: ToolResult | None = None
 
         def end(unit: Unit) -> None:
-            ends.append(self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
+            nonlocal ended
+            ended = self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms)
 
-        refused = error_mapping.capture_fault(
+        refused = _capture_fault(
             claimed, "record", partial(self.retry_until_recorded, claimed, lambda: self._writer.run(end))
         )
         if _lost_ownership(refused):
@@ -189,18 +186,18 @@ class Execution:
         if refused is not None:
             last_output, loss = (), loss._replace(can_return=False)
             self.retry_until_recorded(claimed, lambda: self._writer.run(end))
-        return ends[-1]
+        assert ended is not None  # noqa: S101 (the unit ran, or the above raised)
+        return ended
 
     def retry_until_recorded(self, claimed: ClaimedCall, end: Callable[[], None]) -> None:
-        """Call `end` until database and disk take it.
+        """Call `end` until the database and the disk accept it.
 
-        No poll finds a running call: an end that is dropped would leave it running, and its workspace taken, for as
-        long as this worker lives.
+        No poll finds a running call: if its end were dropped, it would keep its workspace as long as this worker lives.
 
         Raises:
-            Fault: what `end` last raised: after `abandon`; at once for a value that no try makes another; after
-                `REPAIR_TIMEOUT_S` where somebody must mend the database first, and did not. The runner keeps the output, so
-                the next worker records it.
+            Fault: what `end` last raised: after `abandon`; at once for a value that the database refuses; after
+                `REPAIR_TIMEOUT_S` for a fault that doesn't pass by itself. The runner keeps the output, so the next worker
+                records it.
         """
         began: float | None = None
         while True:
@@ -209,7 +206,7 @@ class Execution:
             except ValueRefused:
                 raise
             except IllegalTransition:
-                # A commit whose answer was lost may have been one: then this is the second time, and all is well.
+                # The commit whose answer was lost succeeded: this is the second try.
                 if began is None or not self._has_ended(claimed):
                     raise
                 return
@@ -224,7 +221,7 @@ class Execution:
                 return
 
     def _has_ended(self, claimed: ClaimedCall) -> bool:
-        """Whether the attempt's end is there, written by this worker."""
+        """Whether this worker has recorded the attempt's end."""
         with self._log.database.read() as connection:
             found = store.find(connection, claimed.stored.identity.tool_call_id)
         if found is None:
@@ -236,7 +233,7 @@ class Execution:
         )
 
     def abandon(self) -> None:
-        """Take a sandbox that fails from now on for one that this worker lets go of: its call is the next worker's."""
+        """Record no failures of sandboxes from now on: this worker is leaving, and their calls are the next one's."""
         self._abandoned.set()
 
     def _acknowledge(self, claimed: ClaimedCall, sandbox: Sandbox) -> None:
@@ -244,7 +241,7 @@ class Execution:
         try:
             sandbox.acknowledge(identity.tool_call_id, identity.attempt)
         except Fault as fault:
-            # The end is recorded, which is what counts; the runner's copy of it goes with the sandbox.
+            # The end is recorded; the runner's copy of it goes with the sandbox.
             _log.info("the end of call %s was not acknowledged: %s", identity.tool_call_id, fault)
 
     def _run_tool(self, claimed: ClaimedCall, tool: Tool, sandbox: Sandbox, output: OutputLog) -> ToolResult:
@@ -280,17 +277,19 @@ class Execution:
         return terms.clean(tool, run_previewed(tool, stored, stored.preview, context))
 
     def _run_in_sandbox(
-        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, entry: SandboxAcquisition
+        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, acquisition: SandboxAcquisition
     ) -> ToolResult:
         """Run it in the session's sandbox."""
-        # What an earlier worker had may have been asked for there; and after a preview's call its workspace is looked at.
+        # A call that an earlier worker had may have been asked for; and a previewed one reads its workspace afterwards.
         is_effect_free = (
             claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
         )
-        return entry.run(lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free)
+        return acquisition.run(
+            lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free
+        )
 
     def _blocked_by(self, claimed: ClaimedCall) -> str:
-        """What has come to stand against a call since its claim; nothing is, where nobody can say."""
+        """What blocks a call since its claim; empty if nothing does, or the database is away."""
         with suppress(StorageUnavailable), self._log.database.read() as connection:
             stored = store.find(connection, claimed.stored.identity.tool_call_id)
             if stored is not None:
@@ -299,7 +298,7 @@ class Execution:
 
     @staticmethod
     def _cancel_previous_attempt(stored: CallRecord, sandbox: Sandbox) -> None:
-        """The attempt before was lost, perhaps with a connection alone: then it may run still."""
+        """The previous attempt may still run, if only its connection was lost."""
         try:
             sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt - 1)
         except SandboxGone:
@@ -310,7 +309,7 @@ class Execution:
     def _run_on_source(
         self, claimed: ClaimedCall, tool: Tool, output: OutputLog, sent: Callable[[], None]
     ) -> ToolResult:
-        """Run it on somebody else's server: the same promises, without a sandbox of the session's."""
+        """Run it on an MCP server, with the same promises but outside of the session's sandbox."""
         stored = claimed.stored
         if (changed := tool_changed_result(claimed, tool)) is not None:
             return changed
@@ -342,7 +341,7 @@ class Execution:
             kept = result.model_copy(update={"artifacts": tuple(artifact.id for artifact in artifacts)})
             self._end(claimed, kept, last_output, duration_ms, artifacts=artifacts, result_ref=result_ref)
         except (QuotaExceeded, ArtifactTooLarge) as refused:
-            # The call ran, so it must end; what there is no room for is left out, and said.
+            # The call ran, so it must end; the result says what was left out.
             self._end(claimed, error_mapping.without_artifacts(result, refused), last_output, duration_ms)
 
     def _end(
@@ -392,11 +391,37 @@ class Execution:
         )
 
 
+def _capture_fault(claimed: ClaimedCall, what: str, work: Callable[[], T]) -> T | Fault:
+    """What `work` returns, or the fault that it raised; any other exception is logged and becomes an `InternalFault`.
+
+    Nothing gets through: a claim that never ends would hold its workspace until the worker restarts.
+    """
+    try:
+        return work()
+    except Fault as fault:
+        return fault
+    except Exception:  # noqa: BLE001 (see above)
+        _log.exception("a defect: call %s did not %s", claimed.stored.identity.tool_call_id, what)
+        return InternalFault(f"CodeSDK failed to {what} this call; whether it took effect is unknown.")
+
+
+def _with_outcome(claimed: ClaimedCall, ran: ToolResult | Fault, acquisition: SandboxAcquisition) -> ClaimedCall:
+    """The claim with what its run showed: whether the call ran at all, and whether its outcome is indeterminate."""
+    is_indeterminate = isinstance(ran, Fault) and error_mapping.is_indeterminate(
+        ran, opened=acquisition.sandbox is not None, sent=acquisition.was_sent_to_server
+    )
+    # A call that an earlier worker had (it has no hash here) may have been sent by that one.
+    never_asked = not acquisition.was_asked and claimed.behaviour_hash is not None
+    ran_at_all = claimed.ran and not never_asked and not isinstance(ran, CallCancelled)
+    indeterminate = claimed.is_indeterminate_outcome or is_indeterminate
+    return claimed.model_copy(update={"ran": ran_at_all, "is_indeterminate_outcome": indeterminate})
+
+
 def _discard(_what: object) -> None:
-    """Where output goes that might show a value which policy hides."""
+    """Drops output that might show a value which policy redacts."""
 
 
 def _lost_ownership(fault: Fault | None) -> TypeGuard[Fault]:
-    """Whether it says that a newer worker has the call, or that this one has let go of it."""
+    """Whether the fault means that a newer worker has the call, or that this one has given it up."""
     is_away = isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
     return is_away or isinstance(fault, (IllegalTransition, ArtifactsUnavailable))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from codesdk.domain.events import Event
+from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import Hints
@@ -15,13 +17,17 @@ from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued
-from codesdk.toolcalls.run.completion_notifier import CompletionNotifier
 
 QUICK_S = 0.25
 """Seconds in which a call that nothing stands against may end before anybody follows its log. Within this no progress
 is told of either; a hint that was lost costs as long."""
 POLL_S = 0.25
 """Seconds between two looks at a call's row, where the log cannot tell of its end."""
+MAX_RECENT = 1024
+"""Ended calls that are remembered for those who are just about to wait for them."""
+
+ReadOutcome = Callable[[], Outcome]
+"""How the call stands, from its row."""
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], Awaitable[None]]
@@ -132,3 +138,77 @@ class Results:
     def _current_outcome(self, outcome: Outcome, subject: Subject) -> Outcome:
         call = outcome.identity.tool_call_id
         return self._pipeline.find(subject.tenant_id, subject.session_id, call) or outcome
+
+
+class _Waiter:
+    def __init__(self, read: ReadOutcome) -> None:
+        self._read = read
+        self._loop = asyncio.get_running_loop()
+        self.end: asyncio.Future[Outcome | None] = self._loop.create_future()
+
+    def tell(self) -> None:
+        """Read the end on this thread: one hop between threads less for every call."""
+        found: Outcome | None = None
+        try:
+            found = self._read()
+        except Fault as fault:  # the database went away just now; who waits looks for itself
+            _log.info("the end of a call is read again: %s", fault)
+        try:
+            self._loop.call_soon_threadsafe(self._settle, found)
+        except RuntimeError:
+            _log.debug("nobody waits for a call any more: the event loop is closed")
+
+    def _settle(self, found: Outcome | None) -> None:
+        if not self.end.done():
+            self.end.set_result(found)
+
+
+class CompletionNotifier:
+    """Wakes whoever waits for a call when its end is hinted at. A hint may be lost: see `wait`."""
+
+    def __init__(self, hints: Hints) -> None:
+        self._hints = hints
+        self._guard = threading.Lock()
+        self._listening = False
+        self._waiters: dict[ToolCallId, list[_Waiter]] = {}
+        self._recent: dict[ToolCallId, None] = {}
+
+    def listen(self) -> None:
+        """Hear of ends from now on; to be called before the first call is made. A process that waits for none needs it not."""
+        with self._guard:
+            if self._listening:
+                return
+            self._listening = True
+        self._hints.listen_for_call_ends(self._on_end)
+
+    async def wait(self, call: ToolCallId, read: ReadOutcome, within_s: float) -> Outcome | None:
+        """What `read` says once the call is said to have ended, on the event loop that asks.
+
+        None: nothing was heard in `within_s` seconds, or it could not be read. It may have ended all the same.
+        """
+        waiter = _Waiter(read)
+        with self._guard:
+            has_ended = call in self._recent
+            if not has_ended:
+                self._waiters.setdefault(call, []).append(waiter)
+        try:
+            if has_ended:
+                await asyncio.to_thread(waiter.tell)
+            async with asyncio.timeout(within_s):
+                return await waiter.end
+        except TimeoutError:
+            return None
+        finally:
+            with self._guard:
+                remaining = [each for each in self._waiters.pop(call, []) if each is not waiter]
+                if remaining:
+                    self._waiters[call] = remaining
+
+    def _on_end(self, call: ToolCallId) -> None:
+        with self._guard:
+            self._recent[call] = None
+            while len(self._recent) > MAX_RECENT:
+                del self._recent[next(iter(self._recent))]
+            waiters = self._waiters.pop(call, [])
+        for waiter in waiters:
+            waiter.tell()

@@ -101,7 +101,10 @@ class Worker:
         """Cleared: the worker has not come to look at files yet."""
         self.sees.set()
         self._fingerprints = FileFingerprints(
-            host=SimpleNamespace(id=HOST), sandbox_registry=self, pipeline=services.pipeline, database=services.database
+            host=SimpleNamespace(id=HOST),
+            sandbox_registry=self,
+            deferred_approvals=services.deferred_approvals,
+            database=services.database,
         )
         services.wakeups.bind(HOST, lambda _: self._wake.set())
         self._thread = threading.Thread(target=self._work, daemon=True)

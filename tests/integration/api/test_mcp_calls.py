@@ -227,7 +227,7 @@ class TestWhereNobodyDecides:
         first = call(token, "auto", "workspace_exec", {"command": "make"})
         with stack.services.database.writer.begin() as connection:
             connection.execute(sql("UPDATE approvals SET expires_at = 1"))
-        stack.services.pipeline.expire_overdue()
+        stack.services.approval_flow.expire_overdue()
         second = call(token, "auto", "workspace_exec", {"command": "make"})
         assert details(second)["approval_id"] != details(first)["approval_id"]
 

@@ -130,7 +130,7 @@ def test_one_state_that_comes_many_times_at_once_runs_its_call_once(stack, asked
 def test_a_yes_to_a_question_that_is_over_revives_nothing(stack, asked):
     with stack.services.database.writer.begin() as connection:
         connection.execute(sql("UPDATE approvals SET expires_at = 1 WHERE session_id = :s"), {"s": asked.session.id})
-    stack.services.pipeline.expire_overdue()
+    stack.services.approval_flow.expire_overdue()
     assert asked.client.second(asked.state)["code"] == "APPROVAL_EXPIRED"
     assert stack.worker.ran == []
 

@@ -162,7 +162,7 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
     asked = make_spec()
     first = sandboxes.open(asked)
     frame = bytes.fromhex("c5010000000100010000") + b"half of a payload"
-    first._client.linked()._stream.send(frame)
+    first._client.connection()._stream.send(frame)
     first.close()
     second = sandboxes.reattach(asked.owner, 2)
     assert run(second, "echo", "well").stdout == b"well\n"

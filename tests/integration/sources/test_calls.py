@@ -222,7 +222,7 @@ def test_of_a_worker_that_died_a_reading_call_is_made_once_more_and_any_other_is
         sandbox_registry=SimpleNamespace(execution_environment=ExecutionEnvironment(), ready=no_room),
         registry=line.own.registry,
         execution=line.execution,
-        hand=InFlightCalls(),
+        in_flight=InFlightCalls(),
         database=line.stage.database,
         writer=line.stage.writer,
     )

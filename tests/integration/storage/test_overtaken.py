@@ -18,9 +18,11 @@ from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.queue import fair_queue_store
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued
+from codesdk.toolcalls.repeats import EarlierCalls
 from stage import DEADLINE_S
 
 pytestmark = pytest.mark.postgres
@@ -48,6 +50,8 @@ def of_other(service, other):
     """The same service in the other process."""
     made = copy.copy(service)
     made._writer = other
+    if isinstance(made, Pipeline):
+        made._deferred = of_other(made._deferred, other)  # no unit may wait for a unit of its own writer
     return made
 
 
@@ -90,15 +94,15 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
     stage, other, monkeypatch, call, more
 ):
     theirs, taken = of_other(stage.pipeline, other), []
-    looks, locks = stage.pipeline._find_repeat, stage.pipeline._reserve_queue_slot
+    looks, locks = EarlierCalls.of_same_id, stage.pipeline._reserve_queue_slot
 
     def they_take_it():
         if not taken:
             taken.append(None)
             taken[0] = theirs.submit(*call, stage.subject, **more)
 
-    def look(*given, **named):
-        found = looks(*given, **named)
+    def look(earlier):
+        found = looks(earlier)
         they_take_it()
         return found
 
@@ -107,7 +111,7 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
         return locks(*given)
 
     if call is PATCH:  # what is denied at once reserves nothing
-        monkeypatch.setattr(stage.pipeline, "_find_repeat", look)
+        monkeypatch.setattr(EarlierCalls, "of_same_id", look)
     else:
         monkeypatch.setattr(stage.pipeline, "_reserve_queue_slot", lock)
     ours = stage.pipeline.submit(*call, stage.subject, **more)
@@ -295,7 +299,7 @@ def test_a_call_that_is_queued_while_another_process_ends_the_one_before_it_is_n
 ):
     stage.pipeline.submit(*EXEC, stage.subject)
     running = stage.claims().take()
-    begun = once_after(fair_queue_store, "release_next", monkeypatch, beside, lambda: ended(stage, running, other))
+    begun = once_after(queue, "release_next", monkeypatch, beside, lambda: ended(stage, running, other))
     queued = stage.pipeline.submit(*EXEC, stage.subject)
     begun[0].result(DEADLINE_S)
     assert stage.claims().take().stored.identity == queued.identity
@@ -306,7 +310,7 @@ def test_a_call_whose_turn_comes_while_another_process_queues_one_more_is_the_on
 ):
     subject = stage.open_session(parallel_calls=1)
     theirs = of_other(stage.pipeline, other)
-    begun = once_after(fair_queue_store, "release_next", monkeypatch, beside, lambda: theirs.submit(*EXEC, subject))
+    begun = once_after(queue, "release_next", monkeypatch, beside, lambda: theirs.submit(*EXEC, subject))
     stage.pipeline.submit(*EXEC, subject)
     begun[0].result(DEADLINE_S)
     held = stage.sql(

@@ -62,7 +62,8 @@ class Site:
             claims=stage.claims(rules, registry, generation=host.generation),
             execution=stage.execution(rules, registry),
             in_flight=InFlightCalls(),
-            pipeline=self.pipeline,
+            approval_flow=self.pipeline._approvals,
+            deferred_approvals=self.pipeline._deferred,
             database=stage.database,
             threads=3,
         )

@@ -31,7 +31,7 @@ class Approver:
         self._stage = stage
         self.box = box
         self._fingerprints = FileFingerprints(
-            host=stage.host, sandbox_registry=self, pipeline=stage.pipeline, database=stage.database
+            host=stage.host, sandbox_registry=self, deferred_approvals=stage.deferred, database=stage.database
         )
 
     def ready(self, _session):

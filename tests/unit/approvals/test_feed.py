@@ -51,7 +51,7 @@ def test_an_end_without_a_vote_is_told_too(stage, how):
     before = stage.desk.feeds.place(asked.tenant_id).last
     if how == "expired":
         stage.sql(f"UPDATE approvals SET expires_at = {stage.now}")
-        assert stage.pipeline.expire_overdue() == 1
+        assert stage.expire_overdue() == 1
     elif how == "cancelled":
         stage.cancel(asked.tool_call_id, "no more")
     elif how == "voided":

@@ -104,8 +104,8 @@ class OneApproval(RuleBasedStateMachine):
 
     @rule()
     def is_swept(self):
-        self.stage.pipeline.expire_overdue()
-        self.stage.pipeline.escalate_due()
+        self.stage.expire_overdue()
+        self.stage.approval_flow().escalate_due()
 
     @rule()
     def is_cancelled(self):

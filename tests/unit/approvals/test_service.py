@@ -230,7 +230,7 @@ def test_at_the_very_moment_of_expiry_a_vote_and_the_sweep_agree_on_one_outcome(
     def act(number):
         for _ in range(20):
             if number % 2:
-                stage.pipeline.expire_overdue()
+                stage.expire_overdue()
                 continue
             try:
                 vote(stage, asked)
@@ -239,7 +239,7 @@ def test_at_the_very_moment_of_expiry_a_vote_and_the_sweep_agree_on_one_outcome(
 
     at_once(act, 4)
     stage.sql(f"UPDATE approvals SET expires_at = {stage.now} WHERE state = 'pending'")
-    stage.pipeline.expire_overdue()
+    stage.expire_overdue()
     types = stage.types()
     assert types.count("approval.decided") + types.count("approval.expired") == 1
     assert ("tool.call.denied" in types) is (state(stage, asked) is ApprovalState.EXPIRED)

@@ -237,7 +237,7 @@ def test_the_question_in_the_log_says_whose_yes_it_takes(stage, person):
 
 
 def sweep(stage):
-    return stage.pipeline.escalate_due()
+    return stage.approval_flow().escalate_due()
 
 
 def test_an_escalation_is_told_once_and_not_before_its_time(stage, person):
@@ -263,7 +263,7 @@ def test_what_expires_is_told_before_the_denial_and_is_no_rejection(stage, perso
     asked = ask(stage, "{quorum: 2}")
     vote(stage, asked, ann)
     stage.sql("UPDATE approvals SET expires_at = 1")
-    assert stage.pipeline.expire_overdue() == 1
+    assert stage.expire_overdue() == 1
     assert stage.types()[-2:] == ["approval.expired", "tool.call.denied"]
     denied = stage.events()[-1].payload
     assert denied["code"] == "APPROVAL_EXPIRED"

@@ -13,16 +13,15 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.metrics.call_statistics import call_statistics_metrics
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.records.call_record import CallDurations
-from codesdk.toolcalls.statistics import call_statistics, call_statistics_store
-from codesdk.toolcalls.statistics.call_statistics import ANSWER_BOUNDS_MS, CALL_BOUNDS_MS, Series
-from codesdk.toolcalls.statistics.call_statistics_store import UNBOUNDED, HistogramBucket
+from codesdk.toolcalls.statistics import store as statistics
+from codesdk.toolcalls.statistics.store import ANSWER_BOUNDS_MS, CALL_BOUNDS_MS, UNBOUNDED, HistogramBucket, Series
 
 DONE = ToolResult(text="done")
 
 
 def counted(stage):
     with stage.database.read() as connection:
-        return call_statistics_store.all_buckets(connection)
+        return statistics.all_buckets(connection)
 
 
 def of(stage, series):
@@ -99,7 +98,7 @@ def test_questions_are_counted_by_their_answer_and_how_long_it_took(stage):
     answer(stage, Verdict.REJECT)
     ask("c")
     stage.sql("UPDATE approvals SET created_at = created_at - 600, expires_at = created_at WHERE state = 'pending'")
-    assert stage.pipeline.expire_overdue() == 1
+    assert stage.expire_overdue() == 1
     found = {tally.label: tally for tally in of(stage, Series.ANSWER)}
     assert {label: tally.calls for label, tally in found.items()} == {"approved": 1, "rejected": 1, "expired": 1}
     assert found["approved"].upto_ms in (60_000, 120_000, 300_000)
@@ -110,7 +109,7 @@ def test_processes_that_count_the_same_at_once_lose_none(stage, writers):
     host = stage.host.id
 
     def count(unit):
-        call_statistics.record_end(unit, host, DONE, CallDurations(0.001, 7200.0))
+        statistics.record_end(unit, host, DONE, CallDurations(0.001, 7200.0))
 
     with ThreadPoolExecutor(8) as pool:
         done = [pool.submit(writer.run, count) for writer in writers for _ in range(10)]

@@ -12,7 +12,7 @@ from codesdk.policy import decide
 from codesdk.policy.rollout import shadow as shadow_module
 from codesdk.policy.rollout.shadow import ShadowEvaluator
 from codesdk.policy.rollout.version_models import SHARED
-from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.records.call_record import Denied, Queued
 
 from .conftest import WRITE, subject
@@ -137,18 +137,7 @@ def test_the_thread_writes_what_it_counted_before_it_ends(office, shadow):
 def test_the_pipeline_shows_every_call_and_obeys_the_bundle_in_force(stage, office, shadow):
     version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY, "default: deny\n")}, "prn_boss")
     office.active.refresh()
-    pipeline = Pipeline(
-        registry=stage.registry,
-        bundles=office.active,
-        desk=stage.desk,
-        log=stage.log,
-        artifacts=stage.artifacts,
-        writer=stage.writer,
-        wakeups=stage.wakeups,
-        ids=stage.ids,
-        quotas=stage.quotas,
-        shadow=shadow,
-    )
+    pipeline = stage.pipeline_of(stage.registry, CallDecisions(office.active, stage.desk), shadow=shadow)
     outcomes = [
         pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject),
         pipeline.submit("workspace.read", {"path": "a"}, stage.subject),

@@ -116,7 +116,7 @@ def test_a_closed_sessions_question_does_not_keep_others_from_expiring(stage):
     waiting = stage.pipeline.submit(*WRITE, other)
     close(stage)
     stage.sql("UPDATE approvals SET expires_at = 1")
-    assert stage.pipeline.expire_overdue() == 1
+    assert stage.expire_overdue() == 1
     assert stage.find(waiting.identity.tool_call_id).code is DenialCode.EXPIRED
 
 

@@ -200,7 +200,7 @@ def rejected(stage):
 def expired(stage):
     ask(stage)
     stage.sql("UPDATE approvals SET expires_at = 1")
-    stage.pipeline.expire_overdue()
+    stage.expire_overdue()
 
 
 def cancelled(stage):
@@ -369,7 +369,7 @@ def mint_one(stage, unit):
 
 
 def kept(stage, desk, content):
-    return desk.keep(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
+    return desk.put(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
 
 
 @pytest.mark.parametrize(
@@ -632,7 +632,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def time_runs_out(self):
         self.stage.sql("UPDATE approvals SET expires_at = 1 WHERE state = 'pending'")
-        self.stage.pipeline.expire_overdue()
+        self.stage.expire_overdue()
 
     @rule(data=st.data())
     @precondition(lambda self: self.waiting)

@@ -6,7 +6,7 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import DenialCode
-from codesdk.toolcalls.decision.approval_limits import ApprovalLimits
+from codesdk.toolcalls.decision.call_decision import ApprovalLimits
 from codesdk.toolcalls.records.call_record import Denied, Queued, Waiting
 from stage import bundle
 

@@ -205,7 +205,7 @@ def test_that_the_last_thing_was_not_sent_is_no_word_about_a_tool_that_asks_for_
     )
     with pytest.raises(SandboxGone):
         ended.run(lambda sandbox: sandbox.files.stat("."), is_effect_free=False)
-    assert ended.opened == [room]
+    assert ended.sandbox is room
 
 
 def test_the_end_of_what_did_not_begin_names_no_sandbox_that_failed():

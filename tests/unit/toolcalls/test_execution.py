@@ -23,7 +23,7 @@ from codesdk.storage.faults import DatabaseLoginRefused, ValueRefused
 from codesdk.toolcalls import execution
 from codesdk.toolcalls.records import call_events
 from codesdk.toolcalls.records.call_record import Finished
-from codesdk.toolcalls.retries import lost_call_store
+from codesdk.toolcalls.retries import store as retry_store
 from codesdk.toolcalls.run.output_log import DELTA_BYTES, DELTA_S
 from databases import ONLY_SQLITE
 from stage import Room, bundle, said
@@ -265,7 +265,7 @@ def test_what_a_lost_attempt_printed_is_sought_in_no_more_of_the_log_than_since_
         with stage.database.read() as connection:
             driver, taken = connection.connection.driver_connection, []
             driver.set_progress_handler(lambda: taken.append(1) and None, 10)
-            found = lost_call_store.output_payloads(connection, call.subject.session_id, call.identity)
+            found = retry_store.output_payloads(connection, call.subject.session_id, call.identity)
             driver.set_progress_handler(None, 0)
         return len(taken), len(found)
 
@@ -288,7 +288,7 @@ def test_output_is_found_though_another_calls_start_names_the_call(stage):
     drafts = (printed, call_events.started(other, call.subject, claimed.environment, named))
     stage.writer.run(lambda unit: [stage.log.append(unit, draft) for draft in drafts])
     with stage.database.read() as connection:
-        found = lost_call_store.output_payloads(connection, call.subject.session_id, call.identity)
+        found = retry_store.output_payloads(connection, call.subject.session_id, call.identity)
     assert [payload["delta"] for payload in found] == ["x"]
 
 
@@ -513,7 +513,7 @@ def test_an_end_that_database_or_disk_refuse_waits_until_they_take_it(stage, mon
     # No poll finds a running call: dropped, it would hold its workspace until the worker restarts.
     monkeypatch.setattr(execution, "RETRY_S", 0.01)
     claimed, room = claim(stage), Room(said(b"x" * 100_000))
-    owner, name = {"writer": (stage.writer, "run"), "artifacts": (stage.artifacts, "keep")}[away]
+    owner, name = {"writer": (stage.writer, "run"), "artifacts": (stage.artifacts, "put")}[away]
     real, tries = getattr(owner, name), []
 
     def refuses(*given, **more):
@@ -626,7 +626,7 @@ def test_an_end_that_cannot_be_recorded_whole_is_recorded_without_its_artifacts(
     def keep(*_args, **_more):
         raise InternalFault("nothing is kept")
 
-    monkeypatch.setattr(stage.artifacts, "keep", keep)
+    monkeypatch.setattr(stage.artifacts, "put", keep)
     claimed, _, result = run(stage, said(b"y\n" * 30_000))
     assert (result.is_error, result.code) == (True, InternalFault.code)
     assert "nothing is kept" in result.text

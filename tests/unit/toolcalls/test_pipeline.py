@@ -138,13 +138,13 @@ def test_a_question_that_nobody_answered_in_time_is_not_joined(stage):
 def test_an_expired_call_hears_that_it_was_not_rejected(stage):
     waiting = submit(stage)
     overdue(stage)
-    assert stage.pipeline.expire_overdue() == 1
+    assert stage.expire_overdue() == 1
     outcome = stage.find(waiting.identity.tool_call_id)
     assert isinstance(outcome, Denied)
     assert outcome.code is DenialCode.EXPIRED
     assert "not rejected" in outcome.message
     assert stage.types()[-1] == "tool.call.denied"
-    assert stage.pipeline.expire_overdue() == 0
+    assert stage.expire_overdue() == 0
 
 
 def test_a_call_whose_question_expired_unswept_still_waits_for_its_denial(stage):
@@ -165,7 +165,7 @@ def test_one_broken_question_does_not_keep_the_others_from_expiring(stage):
     broken, good = submit(stage), submit(stage, ("workspace.write", {"path": "z", "content": "z"}))
     stage.sql("UPDATE tool_calls SET state = 'denied' WHERE id = :id", id=broken.identity.tool_call_id)
     overdue(stage)
-    assert stage.pipeline.expire_overdue() == 1
+    assert stage.expire_overdue() == 1
     assert isinstance(stage.find(good.identity.tool_call_id), Denied)
 
 

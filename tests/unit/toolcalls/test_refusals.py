@@ -13,7 +13,8 @@ from codesdk.storage.writer import Writer
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.records.call_record import Denied, Queued
-from codesdk.toolcalls.statistics.denial_counts import DenialCounts, count_denial
+from codesdk.toolcalls.statistics.denial_counts import DenialCounts
+from codesdk.toolcalls.statistics.store import count_denial
 
 
 def counted(stage):

@@ -10,11 +10,10 @@ from codesdk.approvals import Verdict
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.domain.tool_results import ToolResult
-from codesdk.policy import FixedBundle
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.repeats import CallIdTaken
 from codesdk.toolcalls.retries.lost_calls import Loss
-from codesdk.toolcalls.submission.idempotency import CallIdTaken
 from stage import bundle
 
 READ = ("workspace.read", {"path": "a"})
@@ -99,7 +98,7 @@ class TestById:
     def test_what_policy_says_now_changes_nothing_of_a_call_that_was_decided(self, stage):
         first = submit(stage)
         strict = bundle(stage.root / "strict", "version: 1\nname: strict\ndefault: deny\n", stage.registry)
-        stage.pipeline.bundles = FixedBundle(strict, stage.rules)
+        stage.pipeline = stage.pipeline_with(strict)
         assert again(stage, first) == first
 
     def test_a_closed_session_gives_the_outcome_and_takes_no_more(self, stage):
@@ -185,6 +184,8 @@ def pipelines(stage, writers):
     made = [copy.copy(stage.pipeline) for _ in writers]
     for pipeline, writer in zip(made, writers, strict=True):
         pipeline._writer = writer
+        pipeline._deferred = copy.copy(pipeline._deferred)
+        pipeline._deferred._writer = writer
     return made
 
 

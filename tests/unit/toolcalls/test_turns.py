@@ -225,7 +225,7 @@ def test_a_suspended_tenants_calls_are_taken_off_and_others_are_served(stage):
     claims, states = stage.claims(), []
     while (taken := claims.take()) is not None:
         states.append(type(taken).__name__)
-    assert sorted(states) == ["Claimed", "Denied", "Denied", "Denied"]
+    assert sorted(states) == ["ClaimedCall", "Denied", "Denied", "Denied"]
     assert other.tenant_id
 
 

@@ -57,7 +57,10 @@ def asking(stage, tmp_path, room):
     stage.pipeline.looks = False
     stage.sandbox_registry = Rooms(room)
     stage.looking = FileFingerprints(
-        host=stage.host, sandbox_registry=stage.sandbox_registry, pipeline=stage.pipeline, database=stage.database
+        host=stage.host,
+        sandbox_registry=stage.sandbox_registry,
+        deferred_approvals=stage.deferred,
+        database=stage.database,
     )
     return stage
 
@@ -170,7 +173,7 @@ def test_a_call_that_is_cancelled_before_anybody_is_asked_is_never_asked_about(a
     waiting = asking.pipeline.submit(*RUN, asking.subject)
     assert asking.cancel(waiting.identity.tool_call_id, "no")
     asking.looking.look()
-    asking.pipeline.put(waiting.identity.tool_call_id, ())
+    asking.deferred.put(waiting.identity.tool_call_id, ())
     assert asking.pending() == []
 
 
@@ -189,7 +192,7 @@ def test_a_policy_that_changed_meanwhile_asks_nobody(asking, tmp_path):
         ASKING.replace("effect: ask", "effect: allow").replace(", approval: {timeout: 10m}", ""),
         asking.registry,
     )
-    asking.pipeline_with(other).put(waiting.identity.tool_call_id, ())
+    asking.pipeline_with(other)._deferred.put(waiting.identity.tool_call_id, ())
     outcome = asking.find(waiting.identity.tool_call_id)
     assert (outcome.code, asking.pending()) == (DenialCode.VOIDED, [])
 
@@ -239,10 +242,10 @@ def test_a_call_whose_files_nobody_could_see_runs_nothing_although_its_sandbox_l
 
 def test_a_call_that_no_worker_looks_at_is_denied_after_a_while_as_not_asked(asking):
     waiting = asking.pipeline.submit(*RUN, asking.subject)
-    assert asking.pipeline.expire_overdue() == 0
+    assert asking.expire_overdue() == 0
     asking.tampered = True
     asking.sql(f"UPDATE tool_calls SET requested_at = requested_at - {DEFERRAL_TIMEOUT_S + 1}")
-    assert asking.pipeline.expire_overdue() == 1
+    assert asking.expire_overdue() == 1
     outcome = asking.find(waiting.identity.tool_call_id)
     assert outcome.code is DenialCode.EXPIRED
     assert "nobody was asked" in outcome.message
@@ -256,7 +259,7 @@ def test_the_look_for_what_is_overdue_reads_no_history(asking):
         statements.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", note)
-    asking.pipeline.expire_overdue()
+    asking.expire_overdue()
     event.remove(engine, "before_cursor_execute", note)
     assert len(statements) == 2
     with engine.connect() as connection:

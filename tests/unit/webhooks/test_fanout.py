@@ -45,7 +45,7 @@ def test_an_approval_that_nobody_answers_is_told_as_expired(post):
     endpoint = post.endpoint(types=("approval.*",))
     post.ask()
     post.stage.sql("UPDATE approvals SET expires_at = created_at - 1")
-    post.stage.pipeline.expire_overdue()
+    post.stage.expire_overdue()
     post.feed.step()
     assert told(post, endpoint) == ["approval.requested", "approval.expired"]
 
@@ -274,13 +274,13 @@ def test_a_question_about_what_was_tried_is_one_message_with_what_came_of_it(pos
     stage.pipeline.looks = False
     waiting = post.ask()
     stored = stored_call(stage.database, waiting.identity.tool_call_id)
-    assert stage.writer.run(lambda unit: stage.pipeline.begin_dry_run(unit, stored, "sbx_copy"))
+    assert stage.writer.run(lambda unit: stage.deferred.begin_dry_run(unit, stored, "sbx_copy"))
     post.feed.step()
     assert told(post, endpoint) == []
     large = {**preview(), "diff": "+x\n" * 20_000}
-    trial = stage.pipeline.trial(stored)
+    trial = stage.deferred.trial(stored)
     obliged = obligations_hash(trial.tool, trial.obligations)
-    stage.pipeline.put(waiting.identity.tool_call_id, (), PreviewResult(Preview(obliged=obliged), large))
+    stage.deferred.put(waiting.identity.tool_call_id, (), PreviewResult(Preview(obliged=obliged), large))
     assert stage.types()[-3:] == ["approval.preview_started", "approval.previewed", "approval.requested"]
     post.feed.step()
     assert told(post, endpoint) == ["approval.requested"]

@@ -64,7 +64,8 @@ class Crew:
                 claims=self.stage.claims(generation=self.host.generation, most_of_tenant=THREADS),
                 execution=self.execution,
                 in_flight=self.in_flight,
-                pipeline=self.stage.pipeline,
+                approval_flow=self.stage.approval_flow(),
+                deferred_approvals=self.stage.deferred,
                 database=self.stage.database,
                 threads=THREADS,
             )

@@ -65,7 +65,7 @@ class Previewer:
             host=crew.host,
             sandbox_registry=crew.sandbox_registry,
             throwaway=copies,
-            pipeline=pipeline or self.stage.pipeline,
+            deferred_approvals=(pipeline or self.stage.pipeline)._deferred,
             database=self.stage.database,
             place=self.place,
         )
@@ -93,7 +93,7 @@ class Previewer:
         FileFingerprints(
             host=self.crew.host,
             sandbox_registry=self.crew.sandbox_registry,
-            pipeline=self.stage.pipeline,
+            deferred_approvals=self.stage.deferred,
             database=self.stage.database,
         ).look()
 
@@ -474,15 +474,15 @@ def test_a_policy_that_wants_no_preview_any_more_asks_without(previewer):
 
 def test_demands_that_changed_while_it_was_tried_have_it_tried_anew(previewer):
     other = previewer.stage.pipeline_with(bundle(previewer.place / "hiding", HIDING, previewer.stage.registry))
-    trial = other.trial
-    other.trial = previewer.stage.pipeline.trial  # what was decided when the trial began
+    trial = other._deferred.trial
+    other._deferred.trial = previewer.stage.deferred.trial  # what was decided when the trial began
     previewer.submit(*WRITE)
     previews = previewer.make(previewer.crew, other)
     previewer.made.append(previews)
     previews.look()
     wait_for(lambda: not previews._jobs, "the trial to end")
     assert previewer.stage.pending() == []
-    other.trial = trial
+    other._deferred.trial = trial
     previews.look()
     assert wait_for(previewer.stage.pending, "the question")
 

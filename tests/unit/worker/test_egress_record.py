@@ -161,8 +161,8 @@ def test_a_long_connection_asks_once_for_as_much_as_it_has_moved_and_seldom_then
     recorder, (opened,) = metered(stage), connections(stage, 1)
     recorder(opened)
     commits = []
-    take = stage.quotas.take
-    stage.quotas.take = lambda *asked, **more: commits.append(1) or take(*asked, **more)
+    reserve = stage.quotas.reserve_egress
+    stage.quotas.reserve_egress = lambda *asked, **more: commits.append(1) or reserve(*asked, **more)
     move(recorder, opened, 100 * MIB)
     assert len(commits) <= 6 + 100 // 8
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from codesdk.sandbox.port.faults import EngineUnavailable
-from codesdk.toolcalls.approval import deferral_store
+from codesdk.toolcalls.approval import store as deferrals
 from codesdk.toolcalls.records import store
 from codesdk.worker.calls.dispatcher import SANDBOX_THREADS
 from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
@@ -50,7 +50,7 @@ def looking(stage, tmp_path, sandbox_registry):
     stage.pipeline = stage.pipeline_with(stage.bundle)
     stage.pipeline.looks = False
     return FileFingerprints(
-        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+        host=stage.host, sandbox_registry=sandbox_registry, deferred_approvals=stage.deferred, database=stage.database
     )
 
 
@@ -76,7 +76,7 @@ def test_what_failed_is_looked_at_again(stage, looking, sandbox_registry):
     looking.look(lambda _work: None)  # as when a pool is full, and its worker dies before it comes to it
     assert stage.pending() == []
     FileFingerprints(
-        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+        host=stage.host, sandbox_registry=sandbox_registry, deferred_approvals=stage.deferred, database=stage.database
     ).look()
     assert len(stage.pending()) == 1
 
@@ -89,7 +89,7 @@ def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_befor
     lock = threading.Lock()
     inside = []
     peaks = []
-    put = stage.pipeline.put
+    put = stage.deferred.put
 
     def slow(call, marks):
         with lock:
@@ -100,7 +100,7 @@ def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_befor
         with lock:
             inside.remove(call)
 
-    monkeypatch.setattr(stage.pipeline, "put", slow)
+    monkeypatch.setattr(stage.deferred, "put", slow)
     looking.look(threaded)
     wait_for(lambda: len(stage.pending()) == 3, "all questions")
     assert peaks == [1, 1, 1]
@@ -116,7 +116,7 @@ def test_a_worker_that_stops_leaves_the_rest_of_a_sandboxs_calls_to_the_next(sta
     gate.set()
     wait_for(lambda: len(stage.pending()) == 1 and not looking._at_work, "the one that was begun")
     FileFingerprints(
-        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+        host=stage.host, sandbox_registry=sandbox_registry, deferred_approvals=stage.deferred, database=stage.database
     ).look()
     assert len(stage.pending()) == 3
 
@@ -139,7 +139,7 @@ def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, look
 @pytest.fixture
 def few(monkeypatch):
     """A look finds two calls at most."""
-    monkeypatch.setattr(deferral_store, "BATCH_SIZE", 2)
+    monkeypatch.setattr(deferrals, "BATCH_SIZE", 2)
 
 
 def ask(stage, subject, count):
@@ -197,7 +197,7 @@ def test_a_question_that_cannot_be_put_keeps_its_sandbox_from_no_later_look(stag
         raise KeyError("a defect")
 
     with monkeypatch.context() as broken:
-        broken.setattr(stage.pipeline, "put", breaks)
+        broken.setattr(stage.deferred, "put", breaks)
         with pytest.raises(KeyError):
             looking.look()
     looking.look()
@@ -211,19 +211,19 @@ def test_one_question_waits_for_no_other_sessions_many(stage, looking, few, find
     if find == "awaiting_dry_run":
         stage.sql("UPDATE tool_calls SET preview_tries = 0")
     with stage.database.read() as connection:
-        found = getattr(deferral_store, find)(connection, stage.host.id)
+        found = getattr(deferrals, find)(connection, stage.host.id)
     assert [stored.identity.tool_call_id for stored in found][1:] == [one.identity.tool_call_id]
 
 
 def test_a_tenants_sessions_together_have_no_more_turns_than_anothers_one(stage, looking, monkeypatch):
-    monkeypatch.setattr(deferral_store, "BATCH_SIZE", 4)
+    monkeypatch.setattr(deferrals, "BATCH_SIZE", 4)
     for subject in (stage.subject, stage.open_session(), stage.open_session()):
         ask(stage, subject, 2)
     other, _ = stage.enroll("other", "dev")
     subject = stage.open_session(other)
     ask(stage, subject, 2)
     with stage.database.read() as connection:
-        found = deferral_store.awaiting_fingerprints(connection, stage.host.id)
+        found = deferrals.awaiting_fingerprints(connection, stage.host.id)
     assert [stored.tenant_id for stored in found].count(subject.tenant_id) == 2
 
 
@@ -237,7 +237,7 @@ def test_the_look_reads_only_calls_that_wait_for_it(stage, looking, find):
 
     with stage.database.read() as connection:
         event.listen(engine, "before_cursor_execute", note)
-        getattr(deferral_store, find)(connection, stage.host.id)
+        getattr(deferrals, find)(connection, stage.host.id)
         event.remove(engine, "before_cursor_execute", note)
         ((statement, given),) = statements
         steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)]

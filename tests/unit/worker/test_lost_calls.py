@@ -563,7 +563,7 @@ def test_where_nobody_answers_the_repetition_is_denied_and_in_yolo_it_runs_and_t
     lose(stage, ready, lost)
     asked = submit(stage, *X)
     stage.sql("UPDATE approvals SET expires_at = 1")
-    stage.pipeline.expire_overdue()
+    stage.expire_overdue()
     assert stage.find(asked.identity.tool_call_id).code == "APPROVAL_EXPIRED"
     stage.sql("UPDATE tenants SET yolo = true")
     stage.sql("UPDATE sessions SET permission_mode = 'yolo'")

@@ -65,12 +65,10 @@ def test_a_command_that_is_taken_up_keeps_what_policy_demanded_when_it_began(sta
     stage.sql("UPDATE sandboxes SET profile = :profile", profile=profile.model_dump_json())
     demand = "obligations: {timeout_s: 9, sandbox: {egress: a.web.example, pids: 90}}"
     bounded = POLICY.replace("tool: workspace.exec}", f"tool: workspace.exec, {demand}}}")
-    stage.pipeline, keep = stage.pipeline_with(bundle(tmp_path / "bounded", bounded, stage.registry)), stage.pipeline
+    strict = bundle(tmp_path / "bounded", bounded, stage.registry)
+    stage.pipeline, keep = stage.pipeline_with(strict), stage.pipeline
     submit(stage, "workspace.exec", {"command": "done"})
-    assert (
-        stage.claims(stage.pipeline.bundles.of(stage.principal.tenant_id), generation=crew.host.generation).take()
-        is not None
-    )
+    assert stage.claims(strict, generation=crew.host.generation).take() is not None
     stage.pipeline = keep  # the next worker reads a bundle that demands nothing
     seen = []
     crew.sandboxes.choose = lambda asked: seen.append(asked) or Script(stdout=b"done")

@@ -16,8 +16,8 @@ from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
 from codesdk.mcphost.session_resources.uris import artifact_uri
+from codesdk.toolcalls.pipeline import CallUncertain
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
-from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
 
 DETAILS_KEY = "codesdk/call"
 COLLECT_TOOL = "collect_result"

@@ -25,10 +25,9 @@ from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress, Waiters
 from codesdk.mcphost.tool_calls.submission import CallSubmitter, PendingResults
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
-from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.pipeline import CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued, Waiting
 from codesdk.toolcalls.results import Results
-from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
 
 _log = logging.getLogger(__name__)
 

@@ -14,11 +14,10 @@ from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost.tool_calls.caller import Caller
 from codesdk.storage.faults import StorageUnavailable
-from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.pipeline import CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Outcome, Waiting
+from codesdk.toolcalls.repeats import CallIdTaken
 from codesdk.toolcalls.results import Results
-from codesdk.toolcalls.submission.idempotency import CallIdTaken
-from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
 
 _log = logging.getLogger(__name__)
 

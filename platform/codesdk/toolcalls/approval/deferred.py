@@ -1,12 +1,12 @@
-"""Calls about which nobody is asked yet.
+"""Deferred approvals: a worker first fingerprints the files that a call names (ADR 21), or tries the call (ADR 30).
 
-A person must see what the files hold that they name (ADR 21), or what they do in a copy of the workspace (ADR 30).
-Only a worker reaches a sandbox. So the unit that records the call notes that its question waits, the worker of its host
-looks at the files or tries the call, and the question is put in the unit that keeps what was found.
+Only a worker reaches a sandbox. The unit that records the call notes that its approval is deferred; the worker of its
+host fingerprints the files or runs the call in a copy of the workspace; the unit that stores the result asks people.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from codesdk.domain.calls import CallState, DenialCode, ToolCall
@@ -15,30 +15,38 @@ from codesdk.domain.ids import ApprovalId, IdKind, Ids, SandboxId, ToolCallId
 from codesdk.domain.payloads import ApprovalPreviewed, ApprovalPreviewStarted
 from codesdk.eventlog.log import EventLog
 from codesdk.jobs import Wakeups
-from codesdk.policy import BundleProvider, decide
 from codesdk.registry import RegistryProvider, Tool, UnknownTool
-from codesdk.sandbox.port import FileFingerprint
-from codesdk.storage.database import Database
-from codesdk.storage.writer import Unit
-from codesdk.toolcalls.approval import deferral_store
-from codesdk.toolcalls.approval.bound_files import bound_files_value
+from codesdk.sandbox.port import FileFingerprint, NamedPath
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls.approval import store as deferrals
+from codesdk.toolcalls.approval.bound_files import bound_files_value, named_files
 from codesdk.toolcalls.approval.flow import DEFERRAL_TIMEOUT_S, ApprovalFlow, waiting_for_deferred
-from codesdk.toolcalls.decision import indeterminate
+from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.previews.preview import Preview, PreviewResult, obligations_hash, wants_preview
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, SessionFacts, Waiting
+from codesdk.toolcalls.repeats import EarlierCalls
 
 
 class Deferral(NamedTuple):
-    """What must be seen before anybody is asked."""
+    """What a worker must do before people are asked about a call."""
 
-    files: bool
-    preview: bool
+    files: bool = False
+    """Fingerprint the files that it names."""
+    preview: bool = False
+    """Run it in a copy of the workspace."""
+
+    @classmethod
+    def of(cls, call: ToolCall, tool: Tool, decision: Decision) -> Deferral:
+        """What that decision takes."""
+        if decision.effect is not Effect.ASK:
+            return cls()
+        return cls(files=bool(named_files(tool, call.input)), preview=wants_preview(tool, decision))
 
 
 class DryRunPlan(NamedTuple):
-    """What is to be tried."""
+    """What a dry run runs."""
 
     tool: Tool
     obligations: Obligations
@@ -46,22 +54,24 @@ class DryRunPlan(NamedTuple):
 
 
 class DeferredApprovals:
-    """Puts questions off, and puts them. Its methods with a unit run inside that."""
+    """Defers approvals, and requests them once a worker has done its part. Safe to use from any thread."""
 
     def __init__(
         self,
         *,
         registry: RegistryProvider,
-        bundles: BundleProvider,
-        questions: ApprovalFlow,
+        decisions: CallDecisions,
+        approvals: ApprovalFlow,
         log: EventLog,
+        writer: Writer,
         wakeups: Wakeups,
         ids: Ids,
     ) -> None:
         self._registry = registry
-        self._bundles = bundles
-        self._questions = questions
+        self._decisions = decisions
+        self._approvals = approvals
         self._log = log
+        self._writer = writer
         self._wakeups = wakeups
         self._ids = ids
 
@@ -75,29 +85,33 @@ class DeferredApprovals:
         *,
         deferral: Deferral,
     ) -> Waiting | Denied:
-        """Ask at once, or let the question about a call that names files, or is to be tried, wait for its worker."""
+        """Request approval at once, or defer it until the worker has done what `deferral` takes. Inside a unit."""
         if not deferral.files and not deferral.preview:
-            return self._questions.ask(unit, call, tool, decision, facts)
+            return self._approvals.ask(unit, call, tool, decision, facts)
         approval = ApprovalId(self._ids.new(IdKind.APPROVAL))
-        deferral_store.defer(unit.connection, call.identity.tool_call_id, approval, preview=deferral.preview)
+        deferrals.defer(unit.connection, call.identity.tool_call_id, approval, preview=deferral.preview)
         unit.after_commit(lambda: self._wakeups.wake(facts.host_id, facts.subject.session_id))
-        return waiting_for_deferred(_lock_call(unit, call.identity.tool_call_id))
+        return waiting_for_deferred(store.lock(unit.connection, call.identity.tool_call_id))
+
+    def named_files(self, stored: CallRecord) -> tuple[NamedPath, ...]:
+        """The files that a call names; none if its tool is gone, which `put` answers."""
+        tool = self._tool(stored)
+        return named_files(tool, stored.call.input) if tool is not None else ()
 
     def trial(self, stored: CallRecord) -> DryRunPlan | None:
-        """How the call is to be tried, as rules and tools are now; None where nobody wants that (any more)."""
-        try:
-            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
-        except UnknownTool:
+        """How to try a call under the rules and tools of now; None if that isn't wanted (any more)."""
+        tool = self._tool(stored)
+        if tool is None:
             return None
-        decision = self._decide(stored, tool)
+        decision = self._decisions.by_policy(stored.call, tool, stored.subject)
         return DryRunPlan(tool, decision.obligations) if wants_preview(tool, decision) else None
 
     def begin_dry_run(self, unit: Unit, stored: CallRecord, sandbox: SandboxId) -> bool:
-        """Count it and tell of it, in the unit that makes the copy's row. False: the call ended meanwhile."""
-        held = _lock_call(unit, stored.identity.tool_call_id)
+        """Count and log a dry run, in the unit that records its sandbox. False: the call ended meanwhile."""
+        held = store.lock(unit.connection, stored.identity.tool_call_id)
         if held.state is not CallState.WAITING or held.preparing is None:
             return False
-        deferral_store.count_dry_run(unit.connection, stored.identity.tool_call_id)
+        deferrals.count_dry_run(unit.connection, stored.identity.tool_call_id)
         begun = ApprovalPreviewStarted(
             approval_id=held.preparing,
             tool_call_id=stored.identity.tool_call_id,
@@ -107,44 +121,55 @@ class DeferredApprovals:
         self._log.append(unit, call_events.draft(held.subject, begun))
         return True
 
-    def refund_dry_run(self, unit: Unit, call: ToolCallId) -> None:
-        """A worker that stops gave it up: the next one begins it anew, as often as if it had not been begun."""
-        deferral_store.refund_dry_run(unit.connection, call)
+    def refund_dry_run(self, call: ToolCallId) -> None:
+        """Don't count a dry run that a stopping worker gave up."""
+        self._writer.run(lambda unit: deferrals.refund_dry_run(unit.connection, call))
 
-    def put(
-        self, unit: Unit, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None = None
-    ) -> None:
-        """Ask, now that a worker has looked. Decided once more: rules, tool and session may be others by now.
+    def put(self, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None = None) -> None:
+        """Request the deferred approval, now that the worker has done its part. Decides once more.
 
-        `tried`: what came of the call in a copy. Where rules want that and it is not there, or was made under other
-        demands than theirs, the question waits for it.
+        `tried`: the dry run. If rules want one and it's missing, or was made under other obligations, the approval waits
+        for another. Does nothing if the call ended or was put already.
         """
-        stored = _lock_call(unit, call)
+        self._writer.run(lambda unit: self._put(unit, call, files, tried))
+
+    def expire_overdue(self) -> int:
+        """Deny the calls for which no worker did its part in time; returns how many."""
+        with self._log.database.read() as connection:
+            overdue = deferrals.find_overdue(connection, DEFERRAL_TIMEOUT_S)
+        return sum(self._writer.run(partial(self._expire, call=each.identity.tool_call_id)) for each in overdue)
+
+    def _put(
+        self, unit: Unit, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None
+    ) -> None:
+        stored = store.lock(unit.connection, call)
         if stored.state is not CallState.WAITING or stored.preparing is None:
             return  # it ended meanwhile, or another thread was first
-        preview = tried.preview if tried else None
-        try:
-            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
-        except UnknownTool:
+        tool = self._tool(stored)
+        if tool is None:
             deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
             return
-        decision = indeterminate.require_approval_if_indeterminate(
-            unit.connection, stored.call, tool, stored.subject, self._decide(stored, tool)
-        )
-        facts = store.session_facts(unit.connection, stored.subject.session_id)
+        session = stored.subject.session_id
+        earlier = EarlierCalls(unit, stored.call, session)
+        decision = self._decisions.decide(
+            unit, stored.call, tool, stored.subject, stored.session_facts, after_loss=earlier
+        ).decision
+        # Read again: the session may have been closed while the lock was awaited.
+        facts = store.session_facts(unit.connection, session)
         if decision.effect is not Effect.ASK or facts is None or not facts.open:
             reason = "Policy or session have changed since this call was decided. Call it again."
             deny(unit, self._log, stored, DenialCode.VOIDED, reason)
             return
+        preview = tried.preview if tried else None
         if wants_preview(tool, decision) and (
             preview is None or preview.obliged != obligations_hash(tool, decision.obligations)
         ):
-            deferral_store.request_dry_run(unit.connection, call)
+            deferrals.request_dry_run(unit.connection, call)
             return  # the next poll tries it
-        deferral_store.finish(unit.connection, call, files, preview)
+        deferrals.finish(unit.connection, call, files, preview)
         if preview is not None:
             self._log.append(unit, call_events.draft(stored.subject, _preview_event(stored, stored.preparing, preview)))
-        self._questions.ask(
+        self._approvals.ask(
             unit,
             stored.call,
             tool,
@@ -155,14 +180,9 @@ class DeferredApprovals:
             approval=stored.preparing,
         )
 
-    def find_expired(self, database: Database) -> list[CallRecord]:
-        """Those that no worker has looked at in time."""
-        with database.read() as connection:
-            return deferral_store.find_overdue(connection, DEFERRAL_TIMEOUT_S)
-
-    def expire(self, unit: Unit, call: ToolCallId) -> bool:
-        """Deny one of them. False: a worker has looked at it, or it ended."""
-        stored = _lock_call(unit, call)
+    def _expire(self, unit: Unit, call: ToolCallId) -> bool:
+        """Deny one call. False: its worker was quicker, or it ended."""
+        stored = store.lock(unit.connection, call)
         if stored.state is not CallState.WAITING or stored.preparing is None:
             return False
         what = (
@@ -172,9 +192,11 @@ class DeferredApprovals:
         deny(unit, self._log, stored, DenialCode.EXPIRED, reason)
         return True
 
-    def _decide(self, stored: CallRecord, tool: Tool) -> Decision:
-        subject = stored.subject
-        return decide(stored.call, tool, subject, self._bundles.of(subject.tenant_id, subject.policy_hash))
+    def _tool(self, stored: CallRecord) -> Tool | None:
+        try:
+            return self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        except UnknownTool:
+            return None
 
 
 def _preview_event(stored: CallRecord, approval: ApprovalId, preview: Preview) -> ApprovalPreviewed:
@@ -188,9 +210,3 @@ def _preview_event(stored: CallRecord, approval: ApprovalId, preview: Preview) -
         exit_code=ending.exit_code if ending else None,
         changes=preview.effects_count if ending else None,
     )
-
-
-def _lock_call(unit: Unit, call: ToolCallId) -> CallRecord:
-    stored = store.find(unit.connection, call, hold=True)
-    assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
-    return stored

@@ -1,8 +1,9 @@
-"""A call's way past people: asked, answered, passed on to others, expired. All of it inside units of work."""
+"""Approvals of calls: request, vote, escalation, expiry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from codesdk.approvals import (
@@ -16,48 +17,55 @@ from codesdk.approvals import (
     describe_approvers,
     describe_requirement,
 )
+from codesdk.approvals.approval import DueEscalation
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, GrantKind, Speaker
-from codesdk.domain.ids import ApprovalId, PrincipalId, TenantId, ToolCallId
+from codesdk.domain.ids import ApprovalId, PrincipalId, TenantId
 from codesdk.domain.payloads import ApprovalDecided, ApprovalEscalated, ApprovalExpired, ApprovalRequested
-from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import EventLog
+from codesdk.jobs import Wakeups
 from codesdk.registry import Tool
-from codesdk.storage.writer import Unit
+from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.digest import approval_digest
 from codesdk.toolcalls.approval.summary import approval_summary
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.previews.preview import PreviewResult
+from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, SessionFacts, Waiting
-from codesdk.toolcalls.statistics import call_statistics
-from codesdk.toolcalls.submission import idempotency
+from codesdk.toolcalls.statistics import store as statistics
 
 DEFERRAL_TIMEOUT_S = 600.0
-"""How long a call waits for a worker that looks at its files; then it is denied, as when nobody answers."""
+"""How long a deferred approval waits for a worker; then the call is denied, as an expired one is."""
 
 
 class ApprovalFlow:
-    """Asks people about calls and takes their answers."""
+    """Requests approvals of calls, and applies votes, expiries and escalations. Safe to use from any thread."""
 
-    def __init__(self, desk: ApprovalService, log: EventLog, queue: Callable[[Unit, CallRecord], object]) -> None:
-        """`queue`: hands an approved call to its host, in the unit that approves it."""
+    def __init__(self, desk: ApprovalService, log: EventLog, writer: Writer, wakeups: Wakeups) -> None:
+        """`wakeups`: wake the host of an approved call."""
         self._desk = desk
         self._log = log
-        self._queue = queue
+        self._writer = writer
+        self._wakeups = wakeups
 
-    def find_pending(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
-        """The same question, where somebody is being asked it already."""
-        sought = (subject.session_id, call.name, call.identity.input_hash)
-        duplicate = idempotency.find_duplicate(unit.connection, *sought, CallState.WAITING)
-        if duplicate is not None and duplicate.preparing is not None:
-            return waiting_for_deferred(duplicate)
-        asked = self._desk.of_call(unit, duplicate.identity) if duplicate is not None else None
-        return (
-            waiting_for_approval(asked, duplicate.identity)
-            if duplicate and asked and asked.state is ApprovalState.PENDING
-            else None
-        )
+    def expire_overdue(self) -> int:
+        """Deny the calls that were not approved in time; returns how many."""
+        return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._desk.overdue())
+
+    def escalate_due(self) -> int:
+        """Log that more people may answer by now; returns for how many approvals."""
+        return sum(self._writer.run(partial(self._escalate, due=each)) for each in self._desk.due_escalations())
+
+    # -- each of these runs inside a unit ------------------------------------------------------------------------
+
+    def find_pending(self, unit: Unit, duplicate: CallRecord | None) -> Waiting | None:
+        """The outcome of an equal call that waits, if people are being asked about it."""
+        if duplicate is None or duplicate.preparing is not None:
+            return waiting_for_deferred(duplicate) if duplicate else None
+        asked = self._desk.of_call(unit, duplicate.identity)
+        is_pending = asked is not None and asked.state is ApprovalState.PENDING
+        return waiting_for_approval(asked, duplicate.identity) if asked and is_pending else None
 
     def ask(
         self,
@@ -71,12 +79,11 @@ class ApprovalFlow:
         tried: PreviewResult | None = None,
         approval: ApprovalId | None = None,
     ) -> Waiting | Denied:
-        """Ask about a call that was recorded. `bound`: more facts that a yes is about; they are shown too.
+        """Request approval of a recorded call. `bound`: more facts that the approval binds and shows.
 
-        `tried`: what came of it in a copy; a yes is about that as well. `approval`: the id that its caller has been told
-        already.
+        `tried`: the dry run, which the approval binds too. `approval`: the id that the caller knows already.
 
-        Denied: those whose yes it takes are not there, so that waiting for them is no use.
+        Denied: no approver that the rule demands exists.
         """
         spec = decision.approval or ApprovalSpec()
         more = dict(bound or {})
@@ -99,7 +106,7 @@ class ApprovalFlow:
             reason = (
                 f"A person must approve this, and nobody can: it takes {describe_requirement(spec)}. {decision.reason}"
             )
-            stored = self._lock_call(unit, call.identity.tool_call_id)
+            stored = store.lock(unit.connection, call.identity.tool_call_id)
             return deny(unit, self._log, stored, DenialCode.NO_APPROVER, reason, rules=decision.rules)
         asked = ApprovalRequested(
             approval_id=asking.id,
@@ -125,7 +132,7 @@ class ApprovalFlow:
         comment: str | None,
         wish: GrantRequest | None = None,
     ) -> Approval:
-        """A person's answer, and what came of it.
+        """Record a person's vote, and queue or deny the call where it decides.
 
         Raises:
             ApprovalUnknown, ApprovalConflict, NotAnApprover, GrantNotOffered: nothing was changed.
@@ -133,7 +140,7 @@ class ApprovalFlow:
         found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
         if not counted:
             return found
-        stored = self._lock_call(unit, found.tool_call_id)
+        stored = store.lock(unit.connection, found.tool_call_id)
         voice = Evaluation(source=Speaker.USER, result=Effect.ALLOW if verdict is Verdict.APPROVE else Effect.DENY)
         store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
         more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
@@ -142,11 +149,11 @@ class ApprovalFlow:
             self._finish_vote(unit, found, stored, verdict, by=by, wish=wish)
         return found
 
-    def expire(self, unit: Unit, approval: Approval) -> bool:
-        """Tell that nobody answered in time. False: it was told, or the call had ended."""
+    def _expire(self, unit: Unit, approval: Approval) -> bool:
+        """Deny a call that was not approved in time. False: that was done already, or the call had ended."""
         if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
             return False
-        stored = self._lock_call(unit, approval.tool_call_id)
+        stored = store.lock(unit.connection, approval.tool_call_id)
         if stored.state is not CallState.WAITING:
             return False
         over = ApprovalExpired(approval_id=approval.id, tool_call_id=approval.tool_call_id)
@@ -156,15 +163,16 @@ class ApprovalFlow:
         )
         reason = f"Nobody approved this call in time. It was not rejected.{some}"
         deny(unit, self._log, stored, DenialCode.EXPIRED, reason)
-        call_statistics.record_answer(unit, stored.host_id, "expired", approval.expires_at - approval.created_at)
+        statistics.record_answer(unit, stored.host_id, "expired", approval.expires_at - approval.created_at)
         return True
 
-    def escalate(self, unit: Unit, approval: Approval, number: int, to: str) -> bool:
-        """Tell that others may answer too; they may without this. False: it was told."""
-        if not self._desk.mark_escalated(unit, approval.id, number):
+    def _escalate(self, unit: Unit, due: DueEscalation) -> bool:
+        """Log that more people may answer; they may even without the event. False: it was logged already."""
+        approval = due.approval
+        if not self._desk.mark_escalated(unit, approval.id, due.number):
             return False
-        stored = self._lock_call(unit, approval.tool_call_id)
-        told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=to)
+        stored = store.lock(unit.connection, approval.tool_call_id)
+        told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=due.to)
         self._log.append(unit, call_events.draft(stored.subject, told))
         return True
 
@@ -186,16 +194,14 @@ class ApprovalFlow:
             approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by, grant_id=given
         )
         self._log.append(unit, call_events.draft(stored.subject, outcome))
-        call_statistics.record_answer(
-            unit, stored.host_id, state, (found.decided_at or found.created_at) - found.created_at
-        )
+        statistics.record_answer(unit, stored.host_id, state, (found.decided_at or found.created_at) - found.created_at)
         if verdict is Verdict.APPROVE:
             store.transition(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
-            self._queue(unit, stored)
+            queue.enqueue(unit, self._wakeups, stored.identity.tool_call_id, stored.subject, stored.host_id)
         else:
             said = f" They said: {found.comment}" if found.comment else ""
             reason = f"A person rejected this call.{said}"
-            deny(unit, self._log, self._lock_call(unit, found.tool_call_id), DenialCode.REJECTED, reason)
+            deny(unit, self._log, store.lock(unit.connection, found.tool_call_id), DenialCode.REJECTED, reason)
 
     def _create_grant(
         self, unit: Unit, found: Approval, stored: CallRecord, wish: GrantRequest, *, by: PrincipalId
@@ -210,14 +216,9 @@ class ApprovalFlow:
         )
         return self._desk.grants.issue(unit, wish, asked, found, by=by, reason=found.comment or "")
 
-    def _lock_call(self, unit: Unit, call: ToolCallId) -> CallRecord:
-        stored = store.find(unit.connection, call, hold=True)
-        assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
-        return stored
-
 
 def waiting_for_deferred(stored: CallRecord) -> Waiting:
-    """The outcome of a call about which nobody is asked yet: a worker looks at its files first, or tries it in a copy."""
+    """The outcome of a call whose approval is deferred: a worker reads its files first, or tries it in a copy."""
     tried = stored.preview_tries is not None
     return Waiting(
         identity=stored.identity,
@@ -231,7 +232,7 @@ def waiting_for_deferred(stored: CallRecord) -> Waiting:
 
 
 def waiting_for_approval(approval: Approval, identity: CallIdentity) -> Waiting:
-    """The outcome of a call that somebody is asked about."""
+    """The outcome of a call that waits for approval."""
     return Waiting(
         identity=identity,
         approval_id=approval.id,

@@ -75,6 +75,17 @@ class CallRecord(FrozenModel):
         """Id, attempt and input hash."""
         return self.call.identity
 
+    @property
+    def session_facts(self) -> SessionFacts:
+        """Its session, as the row has it."""
+        return SessionFacts(
+            subject=self.subject,
+            host_id=self.host_id,
+            image=self.image,
+            profile=self.profile,
+            open=self.session_open,
+        )
+
     def only_reads(self, tool: Tool | None) -> bool:
         """Whether it only read, by the manifest that it was claimed under. `tool`: as it is now; None where it is gone.
 

@@ -1,4 +1,4 @@
-"""The calls' statements. Every change of state is conditional on the state before."""
+"""SQL of calls. Every change of state is conditional on the state before it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
+    BindParameter,
     Boolean,
+    ColumnElement,
     Connection,
     Executable,
+    Float,
     Integer,
     Row,
     Select,
+    and_,
     bindparam,
     case,
+    exists,
+    func,
+    literal,
     null,
+    or_,
     select,
     true,
     update,
@@ -31,13 +39,15 @@ from codesdk.domain.records import SessionPriority
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import FileFingerprint
 from codesdk.storage.database import database_now
+from codesdk.storage.expressions import in_list
 from codesdk.storage.faults import WriteConflict
-from codesdk.storage.schema import principals, sandboxes, sessions, tenants, tool_calls
+from codesdk.storage.schema import hosts, principals, sandboxes, sessions, tenants, tool_calls
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.previews.preview import Preview
 from codesdk.toolcalls.records.call_record import CallDurations, CallRecord, EndedCall, SessionFacts
-from codesdk.toolcalls.records.fencing import owned_by
 
+UNOWNED = 0
+"""Generation of a call that no worker owns: workers start at 1. It ends with its session."""
 FILE_MARKS = TypeAdapter(tuple[FileFingerprint, ...])
 # Statements are built once: building one costs several times what SQLite needs to run it.
 CALLS = (
@@ -104,6 +114,38 @@ _CANCEL_REQUESTED = CALLS.where(
     tool_calls.c.state == CallState.RUNNING.value,
     tool_calls.c.cancel_requested.is_(True),
 )
+_BY_CLIENT_ID = CALLS.where(
+    tool_calls.c.session_id == bindparam("session"), tool_calls.c.runtime_tool_call_id == bindparam("given")
+)
+_later = tool_calls.alias("later")
+_LOST_EQUAL = (
+    select(tool_calls.c.id, func.count().over().label("together"))
+    .where(
+        tool_calls.c.session_id == bindparam("session"),
+        tool_calls.c.doubtful,
+        tool_calls.c.name == bindparam("name"),
+        tool_calls.c.input_hash == bindparam("input_hash"),
+        ~exists().where(
+            _later.c.session_id == tool_calls.c.session_id,
+            _later.c.state == CallState.COMPLETED.value,
+            _later.c.name == tool_calls.c.name,
+            _later.c.input_hash == tool_calls.c.input_hash,
+            _later.c.doubtful.is_(False),
+            _later.c.requested_at >= tool_calls.c.finished_at,
+        ),
+    )
+    .order_by(tool_calls.c.finished_at, tool_calls.c.id)
+    .limit(1)
+)
+# One row and one input for each call, however many attempts it took. Ids sort by time, and so does the primary key.
+_SINCE = tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float)
+_OF_TENANT = tool_calls.c.tenant_id == bindparam("tenant")
+_PAGE = bindparam("page", type_=Integer)
+_RECORDED = CALLS.where(_SINCE, tool_calls.c.id > bindparam("start")).order_by(tool_calls.c.id).limit(_PAGE)
+_NEWEST = (
+    CALLS.where(_SINCE, _OF_TENANT, tool_calls.c.id < bindparam("start")).order_by(tool_calls.c.id.desc()).limit(_PAGE)
+)
+_COUNT = select(func.count()).select_from(tool_calls).where(_SINCE, _OF_TENANT)
 _SANDBOX_LIVES = select(sandboxes.c.lives).where(sandboxes.c.session_id == tool_calls.c.session_id).scalar_subquery()
 _QUEUED_S = (tool_calls.c.started_at - tool_calls.c.queued_at).label("queued_s")
 _RAN_S = (tool_calls.c.finished_at - tool_calls.c.started_at).label("ran_s")
@@ -186,6 +228,13 @@ def find(connection: Connection, call: ToolCallId, *, hold: bool = False) -> Cal
     return _record_of(row) if row else None
 
 
+def lock(connection: Connection, call: ToolCallId) -> CallRecord:
+    """A call that exists, locked for the rest of the transaction."""
+    stored = find(connection, call, hold=True)
+    assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
+    return stored
+
+
 def find_in_scope(connection: Connection, place: CallScope, call: str, *, hold: bool = False) -> CallRecord | None:
     """One call of that session, with what the session says. `hold`: as with `find`."""
     row = connection.execute(_FIND_IN_FOR_UPDATE if hold else _FIND_IN, {"call": call, **place._asdict()}).one_or_none()
@@ -204,6 +253,45 @@ def find_ended(connection: Connection, place: CallScope, call: ToolCallId) -> En
         input_hash=row.input_hash,
     )
     return EndedCall(identity=identity, state=CallState(row.state), result=ToolResult.model_validate_json(row.result))
+
+
+def find_by_client_id(connection: Connection, session: SessionId, given: str) -> CallRecord | None:
+    """The session's call with that client-given id."""
+    return next(select_calls(connection, _BY_CLIENT_ID, {"session": session, "given": given}), None)
+
+
+def find_equal(
+    connection: Connection, session: SessionId, call: ToolCall, states: tuple[CallState, ...]
+) -> CallRecord | None:
+    """The session's newest call of the same tool and input in one of these states that nobody has cancelled."""
+    return next(select_calls(connection, _newest_equal(states), _equality(session, call)), None)
+
+
+def describe_lost_equal(connection: Connection, session: SessionId, call: ToolCall) -> str | None:
+    """The session's lost calls of the same tool and input: the first one's id and how many more. None: there is none.
+
+    A lost call counts until an equal call that was requested after its end completes with a known outcome.
+    """
+    row = connection.execute(_LOST_EQUAL, _equality(session, call)).one_or_none()
+    if row is None:
+        return None
+    return f"{row.id} and {row.together - 1} more" if row.together > 1 else str(row.id)
+
+
+def list_recorded(connection: Connection, seconds: float, *, start: str, page: int) -> list[CallRecord]:
+    """All tenants' calls of the last `seconds`, oldest first, after the id `start`."""
+    return list(select_calls(connection, _RECORDED, {"seconds": seconds, "start": start, "page": page}))
+
+
+def list_newest(connection: Connection, seconds: float, tenant: TenantId, *, start: str, page: int) -> list[CallRecord]:
+    """One tenant's calls of the last `seconds`, newest first, before the id `start`."""
+    values = {"seconds": seconds, "tenant": tenant, "start": start, "page": page}
+    return list(select_calls(connection, _NEWEST, values))
+
+
+def count_recorded(connection: Connection, seconds: float, tenant: TenantId) -> int:
+    """How many calls of the tenant the last `seconds` have."""
+    return connection.execute(_COUNT, {"seconds": seconds, "tenant": tenant}).scalar_one()
 
 
 def next_queued(connection: Connection, host: HostId, tenant: TenantId) -> CallRecord | None:
@@ -324,6 +412,16 @@ def check_owned(connection: Connection, identity: CallIdentity, generation: int)
         raise IllegalTransition(f"Call {identity.tool_call_id} is not this worker's any more.")
 
 
+def owned_by(generation: int | BindParameter[int]) -> ColumnElement[bool]:
+    """Condition: that generation of worker owns the call, and still owns the host.
+
+    Fences off a worker that was frozen and replaced, even before its successor has adopted the call.
+    """
+    given = literal(generation, Integer) if isinstance(generation, int) else generation
+    is_current = exists().where(hosts.c.id == tool_calls.c.host_id, hosts.c.generation == given)
+    return and_(tool_calls.c.generation == given, or_(given == UNOWNED, is_current))
+
+
 def request_cancel(connection: Connection, call: ToolCallId) -> None:
     """Note the wish; the worker that runs it acts on it."""
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(cancel_requested=True))
@@ -332,6 +430,25 @@ def request_cancel(connection: Connection, call: ToolCallId) -> None:
 def sources_text(sources: tuple[Evaluation, ...]) -> str:
     """The voices, as a row has them."""
     return json.dumps([source.model_dump(exclude_none=True) for source in sources])
+
+
+def _equality(session: SessionId, call: ToolCall) -> dict[str, str]:
+    return {"session": session, "name": call.name, "input_hash": call.identity.input_hash}
+
+
+@cache
+def _newest_equal(states: tuple[CallState, ...]) -> Select[Any]:
+    return (
+        CALLS.where(
+            tool_calls.c.session_id == bindparam("session"),
+            tool_calls.c.name == bindparam("name"),
+            tool_calls.c.input_hash == bindparam("input_hash"),
+            in_list(tool_calls.c.state, states),
+            tool_calls.c.cancel_requested.is_(False),
+        )
+        .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+        .limit(1)
+    )
 
 
 @cache

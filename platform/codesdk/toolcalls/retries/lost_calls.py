@@ -12,8 +12,8 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
-from codesdk.toolcalls.records.fencing import UNOWNED
-from codesdk.toolcalls.retries import lost_call_store
+from codesdk.toolcalls.records.store import UNOWNED
+from codesdk.toolcalls.retries import store as retry_store
 from codesdk.toolcalls.retries.retry import NextAttempt, Retries
 
 WORKER_LOST = "WORKER_LOST"
@@ -104,10 +104,10 @@ def end_lost(unit: Unit, log: EventLog, stored: CallRecord, text: str) -> None:
         IllegalTransition: it has ended.
     """
     identity = stored.identity
-    started = lost_call_store.latest_payload(
+    started = retry_store.latest_payload(
         unit.connection, stored.subject.session_id, identity.tool_call_id, "tool.call.started"
     )
-    lost_call_store.adopt(unit.connection, identity.tool_call_id, UNOWNED)
+    retry_store.adopt(unit.connection, identity.tool_call_id, UNOWNED)
     claimed = ClaimedCall(
         stored=stored,
         generation=UNOWNED,

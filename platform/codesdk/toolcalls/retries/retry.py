@@ -10,14 +10,14 @@ from codesdk.domain.decisions import Decision, Effect
 from codesdk.domain.quotas import QueueFull, Quotas, Resource
 from codesdk.eventlog.log import EventLog
 from codesdk.jobs import Wakeups
-from codesdk.policy import BundleProvider, decide
+from codesdk.policy import BundleProvider
 from codesdk.registry import RegistryProvider, Tool
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls.decision.grant_check import apply_grants
-from codesdk.toolcalls.queue import fair_queue
+from codesdk.toolcalls.decision.call_decision import CallDecisions
+from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord
-from codesdk.toolcalls.retries import lost_call_store, retry_store
+from codesdk.toolcalls.retries import store as retry_store
 
 MAX_ATTEMPTS = 3
 """Attempts of one call, the first included; as many as the AWS SDKs make in their standard retry mode. The first loss may be
@@ -48,8 +48,7 @@ class Retries:
     ) -> None:
         """`wakeups`: tell the host that it may begin."""
         self.registry = registry
-        self._bundles = bundles
-        self._desk = desk
+        self._decisions = CallDecisions(bundles, desk)
         self._log = log
         self._quotas = quotas
         self._wakeups = wakeups
@@ -68,10 +67,9 @@ class Retries:
         call = stored.call.model_copy(
             update={"identity": identity.model_copy(update={"attempt": identity.attempt + 1})}
         )
-        subject = stored.subject
-        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
-        decision = decide(call, tool, subject, bundle)
-        decision, cover = apply_grants(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
+        # Without a look at lost calls: this one was lost, and only reads.
+        judged = self._decisions.decide(unit, call, tool, stored.subject, stored.session_facts, find_grant=True)
+        decision, cover = judged.decision, judged.cover
         if decision.effect is not Effect.ALLOW:
             return f"policy would {decision.effect} now ({decision.reason})"
         try:
@@ -101,12 +99,11 @@ class Retries:
             grant=cover.grant.id if cover.grant else None,
         )
         place = (subject.session_id, stored.identity.tool_call_id)
-        first = lost_call_store.latest_payload(unit.connection, *place, "tool.call.requested")
+        first = retry_store.latest_payload(unit.connection, *place, "tool.call.requested")
         for said in (call_events.retry_requested(call, subject, first), *judged.drafts):
             self._log.append(unit, said)
         # Its close may have looked for queued calls just before this one was: then it is as if it had come first.
         unit.at_end(
             f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
         )
-        fair_queue.enqueue(unit, subject.session_id, stored.host_id, stored.tenant_id)
-        unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.identity.tool_call_id))
+        queue.enqueue(unit, self._wakeups, stored.identity.tool_call_id, subject, stored.host_id)

@@ -1,6 +1,6 @@
-"""How one call gets to its session's sandbox.
+"""Acquires the session's sandbox for one call.
 
-It waits for an engine that is away, and is run in another sandbox where the first was never asked for anything.
+Waits while the engine is unavailable, and gets another sandbox if the first one ended before it was asked for anything.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from codesdk.storage.faults import StorageUnavailable
 T = TypeVar("T")
 
 RETRY_S = 0.5
-"""Seconds between two looks whether engine and database are back, and whether the call was cancelled meanwhile."""
+"""Seconds between tries to reach the engine and the database, and checks whether the call was cancelled."""
 UNAVAILABLE_RETRIES = int(ENGINE_OUTAGE_S / RETRY_S)
-"""How often it looks for an engine that is away: in all as long as a call that runs waits for it."""
+"""How often an unavailable engine is tried: in total as long as a running call waits for it."""
 WARM_ACQUIRE_S = 0.02
-"""An opening that took less found a sandbox that was there, and asks nothing more of the database."""
+"""An acquisition that took less found a running sandbox, and needs no further check in the database."""
 MAX_SANDBOXES = 3
-"""Sandboxes that one attempt is taken to: one that ends each time before it is asked will do so again."""
+"""Sandboxes that one attempt tries: one that keeps ending before it is asked will do so again."""
 
 
 class NotStarted(Fault):
-    """Something came to stand against the call while it waited, and it has not begun."""
+    """Something blocked the call while it waited, and it has not started."""
 
     code = "NOT_BEGUN"
     status = 409
 
     @classmethod
     def because(cls, what: str) -> NotStarted:
-        """`what`: came, as a clause."""
+        """`what`: the reason, as a clause."""
         return cls(f"This call was not begun: meanwhile {what}.")
 
 
@@ -53,9 +53,9 @@ class SandboxAcquisition:
         abandoned: threading.Event,
         blocked_by: Callable[[], str],
     ) -> None:
-        """`open_sandbox`: opens the session's; `lost`: told of one that failed, False where there can be no other.
+        """`open_sandbox`: opens the session's; `lost`: called with one that failed, False if there can be no other.
 
-        `abandoned`: set where the worker lets go; `blocked_by`: what has come to stand against the call, or nothing.
+        `abandoned`: set when the worker leaves; `blocked_by`: what blocks the call by now, or nothing.
         """
         self._open = open_sandbox
         self._lost = lost
@@ -64,42 +64,50 @@ class SandboxAcquisition:
         self._blocked_by = blocked_by
         self._since = clock.monotonic()
         self._left = UNAVAILABLE_RETRIES
-        self.opened: list[Sandbox] = []
-        """Of which something may have been asked."""
+        self.sandbox: Sandbox | None = None
+        """The sandbox that may have been asked to run something."""
+        self.was_sent_to_server = False
+        """Whether the call may have gone to an MCP server."""
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether a sandbox or a server may have run something."""
+        return self.sandbox is not None or self.was_sent_to_server
 
     def run(self, work: Callable[[Sandbox], ToolResult], *, is_effect_free: bool) -> ToolResult:
-        """Run it in the session's sandbox. `is_effect_free`: a fault that says so means that the whole call had no effect.
+        """Run `work` in the session's sandbox. `is_effect_free`: an unsent request means that the whole call had no effect.
 
         Raises:
-            NotBegun: while it waited, or its sandbox was opened, something came to stand against it.
-            Fault: what keeps a sandbox from opening, or what `work` met.
+            NotStarted: something blocked the call while its sandbox was acquired.
+            Fault: what keeps a sandbox from opening, or what `work` raised.
         """
         remaining = MAX_SANDBOXES
         while True:
-            self.opened.append(self._open_with_retry())
+            sandbox = self.sandbox = self._open_with_retry()
             try:
-                return work(self.opened[0])
-            except CallCancelled as withdrawn:
-                if withdrawn.was_sent:
+                return work(sandbox)
+            except CallCancelled as cancelled:
+                if cancelled.was_sent:
                     raise
-                self.opened.pop()
+                self.sandbox = None
                 raise NotStarted.because(self._blocked_by() or "it was cancelled") from None
             except EngineUnavailable as fault:
                 if fault.was_sent or not is_effect_free:
                     raise
-                # The sandbox may be well, and others' calls run in it.
-                self.opened.pop()
+                # The sandbox may be well, and run other calls.
+                self.sandbox = None
                 self._wait(fault)
             except SandboxGone as fault:
                 if fault.was_sent or not is_effect_free:
                     raise
-                # It had ended while nobody used it: there may be another.
+                # It had ended while it was idle: the session may get another.
+                self.sandbox = None
                 remaining -= 1
-                if not self._lost(self.opened.pop()) or not remaining:
+                if not self._lost(sandbox) or not remaining:
                     raise
 
     def retry_while_unavailable(self, ask: Callable[[], T]) -> T:
-        """What is asked before anything has begun; while the database is away, that waits.
+        """Call `ask`, which runs before anything has started; retry while the database is unavailable.
 
         Raises:
             Fault: what `ask` raises; after `abandoned` also a database that is away.
@@ -112,22 +120,23 @@ class SandboxAcquisition:
                     raise
 
     def confirm_before_send(self, confirm: Callable[[], None]) -> None:
-        """The last question before a call leaves for where nothing of ours stands: whether the host is still ours.
+        """Confirm that the host is still this worker's, as the last step before a call goes to an MCP server.
 
         Raises:
-            NotBegun: while it waited for the database, something came to stand against it.
+            NotStarted: something blocked the call while this waited for the database.
             Fault: as `retry_while_unavailable`.
         """
         began = self._clock.monotonic()
         self.retry_while_unavailable(confirm)
         if self._clock.monotonic() - began > WARM_ACQUIRE_S and (what := self._blocked_by()):
             raise NotStarted.because(what)
+        self.was_sent_to_server = True
 
     def _open_with_retry(self) -> Sandbox:
-        """Open it; while the database or the engine is away, nothing has run yet: wait for both.
+        """Open the sandbox; wait while the database or the engine is unavailable, since nothing has run yet.
 
         Raises:
-            NotBegun: as `run`.
+            NotStarted: as `run`.
             Fault: what keeps the sandbox from opening; after `abandoned` also a database that is away.
         """
         while True:
@@ -137,19 +146,19 @@ class SandboxAcquisition:
             except EngineUnavailable as fault:
                 self._wait(fault)
             else:
-                # While one was opened there was no runner that a cancel could have reached.
+                # A cancel could not reach a runner that was still starting.
                 if self._clock.monotonic() - began > WARM_ACQUIRE_S and (what := self._blocked_by()):
                     raise NotStarted.because(what)
                 return sandbox
 
     def _wait(self, fault: EngineUnavailable) -> None:
-        # What is wrong with its certificates does not pass by itself.
+        # A problem with the engine's certificates doesn't pass by itself.
         if not fault.retryable or not self._may_wait() or self._abandoned.wait(RETRY_S):
             raise fault
         if what := self._blocked_by():
             raise NotStarted.because(what) from None
 
     def _may_wait(self) -> bool:
-        """Whether an engine that is away may still come back for this call: one that hangs takes long for each answer."""
+        """Whether to keep waiting for the engine. Bounded by time, too: one that hangs is slow to answer each try."""
         self._left -= 1
         return self._left >= 0 and self._clock.monotonic() - self._since < UNAVAILABLE_RETRIES * RETRY_S

@@ -1,1 +1,1 @@
-"""Statistics."""
+"""Counts of denials, and histograms of how long calls were queued, ran and waited for people."""

@@ -6,18 +6,11 @@ A tenant's count of a code is one row, so it survives restarts and covers every 
 from __future__ import annotations
 
 from codesdk.domain.calls import DenialCode
-from codesdk.domain.ids import TenantId
 from codesdk.hosts import HostUnknown
 from codesdk.storage.database import Database
-from codesdk.storage.writer import Unit
 from codesdk.tenancy.access import Action, Target, decide_access, require
 from codesdk.tenancy.principal import Principal
-from codesdk.toolcalls.statistics import denial_count_store
-
-
-def count_denial(unit: Unit, tenant: TenantId, code: DenialCode) -> None:
-    """One more, in the transaction that refuses it; its row is held for no longer than the commit takes."""
-    unit.at_end(f"refused:{tenant}:{code}", lambda connection: denial_count_store.add(connection, tenant, code))
+from codesdk.toolcalls.statistics import store
 
 
 class DenialCounts:
@@ -35,5 +28,5 @@ class DenialCounts:
         target = Target(tenant_id=caller.tenant_id)
         require(decide_access(caller, Action.METRICS_READ, target), HostUnknown("There are no such figures."))
         with self._database.read() as connection:
-            found = denial_count_store.totals(connection)
+            found = store.denial_totals(connection)
         return {code: found.get(code.value, 0) for code in DenialCode}

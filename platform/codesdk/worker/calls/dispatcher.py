@@ -13,9 +13,10 @@ from codesdk.domain.ids import IdKind, is_id
 from codesdk.errors import Fault
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
+from codesdk.toolcalls.approval.deferred import DeferredApprovals
+from codesdk.toolcalls.approval.flow import ApprovalFlow
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
-from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from codesdk.toolcalls.run.sources import NoSources, Sources
@@ -82,7 +83,8 @@ class Dispatcher:
         claims: Claims,
         execution: Execution,
         in_flight: InFlightCalls,
-        pipeline: Pipeline,
+        approval_flow: ApprovalFlow,
+        deferred_approvals: DeferredApprovals,
         database: Database,
         threads: int,
         previews: DryRuns | None = None,
@@ -102,7 +104,8 @@ class Dispatcher:
         self._sandbox_registry = sandbox_registry
         self._claims = claims
         self._execution = execution
-        self._pipeline = pipeline
+        self._approval_flow = approval_flow
+        self._deferred_approvals = deferred_approvals
         self._database = database
         width = threads + spare_threads(threads)
         self._calls = pool(width, "codesdk-call")
@@ -113,7 +116,7 @@ class Dispatcher:
         # Fingerprinting may open a sandbox and hash large files; cancels must not wait for it.
         self._fingerprint_pool = pool(FINGERPRINT_THREADS, "codesdk-fingerprint")
         self._fingerprints = FileFingerprints(
-            host=host, sandbox_registry=sandbox_registry, pipeline=pipeline, database=database
+            host=host, sandbox_registry=sandbox_registry, deferred_approvals=deferred_approvals, database=database
         )
         # One thread per cancel: a sandbox that does not answer blocks its thread for 30 s.
         self._cancels = pool(width, "codesdk-cancel")
@@ -223,8 +226,9 @@ class Dispatcher:
                 self._previews.look()
 
     def _expire(self) -> None:
-        self._pipeline.expire_overdue()
-        self._pipeline.escalate_due()
+        self._deferred_approvals.expire_overdue()
+        self._approval_flow.expire_overdue()
+        self._approval_flow.escalate_due()
 
     def _forward_cancels(self) -> None:
         with self._database.read() as connection:

@@ -14,14 +14,13 @@ from codesdk.errors import Fault
 from codesdk.sandbox.port import FileFingerprint, NamedPath, Sandbox
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls.approval import deferral_store
-from codesdk.toolcalls.approval.deferred import DryRunPlan
-from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.approval import store as deferrals
+from codesdk.toolcalls.approval.deferred import DeferredApprovals, DryRunPlan
 from codesdk.toolcalls.previews.dry_run import dry_run, dry_run_profile
 from codesdk.toolcalls.previews.preview import MAX_DRY_RUNS, PreviewResult, failed_preview
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
-from codesdk.worker.deferred_approvals.file_fingerprints import fingerprints, named_files_of, unreadable_fingerprints
+from codesdk.worker.deferred_approvals.file_fingerprints import fingerprints, unreadable_fingerprints
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 from codesdk.worker.sandboxes.throwaway import DryRunCancelled, ThrowawaySandboxes
@@ -69,7 +68,7 @@ class DryRuns:
         host: OwnedHost,
         sandbox_registry: SandboxRegistry,
         throwaway: ThrowawaySandboxes,
-        pipeline: Pipeline,
+        deferred_approvals: DeferredApprovals,
         database: Database,
         place: Path,
     ) -> None:
@@ -77,7 +76,7 @@ class DryRuns:
         self._host = host
         self._sandbox_registry = sandbox_registry
         self._throwaway = throwaway
-        self._pipeline = pipeline
+        self._deferred_approvals = deferred_approvals
         self._database = database
         self._place = place
         self._lock = threading.Lock()
@@ -94,7 +93,7 @@ class DryRuns:
             if not self._closed:  # on another thread: an engine that hangs must not block cancels
                 self._cancel_threads.submit(self._throwaway.tend)
         with self._database.read() as connection:
-            waiting = deferral_store.awaiting_dry_run(connection, self._host.id)
+            waiting = deferrals.awaiting_dry_run(connection, self._host.id)
         for stored in waiting:
             self._begin(stored)
 
@@ -145,14 +144,14 @@ class DryRuns:
         if not self._closed or not job.begun:
             return
         try:
-            self._pipeline.refund_dry_run(job.stored.identity.tool_call_id)
+            self._deferred_approvals.refund_dry_run(job.stored.identity.tool_call_id)
         except Fault as fault:
             _log.info("a trial counts although it was cut short: %s", fault)
 
     def _prepare(self, job: _Job) -> None:
         stored = job.stored
-        names = named_files_of(self._pipeline, stored)
-        trial = self._pipeline.trial(stored)
+        names = self._deferred_approvals.named_files(stored)
+        trial = self._deferred_approvals.trial(stored)
         sandbox: Sandbox | None = None
         tried: PreviewResult | None = None
         try:
@@ -176,7 +175,7 @@ class DryRuns:
 
         def begins(unit: Unit, sandbox_copy: SandboxId) -> bool:
             job.begun = 1
-            return self._pipeline.begin_dry_run(unit, stored, sandbox_copy)
+            return self._deferred_approvals.begin_dry_run(unit, stored, sandbox_copy)
 
         with (
             self._throwaway.open(stored.image, dry_run_profile(stored), begins) as sandbox_copy,
@@ -193,7 +192,7 @@ class DryRuns:
     def _put(self, job: _Job, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None) -> None:
         if job.cancelled.is_set():
             raise DryRunCancelled  # a partial run is not a preview
-        self._pipeline.put(job.stored.identity.tool_call_id, marks, tried)
+        self._deferred_approvals.put(job.stored.identity.tool_call_id, marks, tried)
 
     def _cancel_unwanted(self) -> None:
         with self._lock:

@@ -9,13 +9,11 @@ from functools import partial
 
 from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.errors import Fault
-from codesdk.registry import UnknownTool
 from codesdk.sandbox.port import FileFingerprint, FileRefused, FingerprintKind, NamedPath, Sandbox
 from codesdk.sandbox.port.faults import RunnerSilent, SandboxGone, StaleGeneration
 from codesdk.storage.database import Database
-from codesdk.toolcalls.approval import deferral_store
-from codesdk.toolcalls.approval.bound_files import named_files
-from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.approval import store as deferrals
+from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.records.call_record import CallRecord
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
@@ -30,11 +28,16 @@ class FileFingerprints:
     """Fingerprints waiting calls of one host. Thread-safe."""
 
     def __init__(
-        self, *, host: OwnedHost, sandbox_registry: SandboxRegistry, pipeline: Pipeline, database: Database
+        self,
+        *,
+        host: OwnedHost,
+        sandbox_registry: SandboxRegistry,
+        deferred_approvals: DeferredApprovals,
+        database: Database,
     ) -> None:
         self._host = host
         self._sandbox_registry = sandbox_registry
-        self._pipeline = pipeline
+        self._deferred_approvals = deferred_approvals
         self._database = database
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
@@ -54,11 +57,11 @@ class FileFingerprints:
         and more calls may wait, so that a long queue doesn't wait for the next poll.
         """
         with self._database.read() as connection:
-            waiting = deferral_store.awaiting_fingerprints(connection, self._host.id)
+            waiting = deferrals.awaiting_fingerprints(connection, self._host.id)
         calls: dict[str, list[CallRecord]] = {}
         for stored in waiting:
             calls.setdefault(stored.subject.session_id, []).append(stored)
-        more = again if len(waiting) == deferral_store.BATCH_SIZE else lambda: None
+        more = again if len(waiting) == deferrals.BATCH_SIZE else lambda: None
         for session, theirs in calls.items():
             with self._lock:
                 if session in self._at_work:
@@ -90,7 +93,7 @@ class FileFingerprints:
     def _fingerprint(self, stored: CallRecord) -> bool:
         """Fingerprint one call. True: its approval was requested."""
         call, session = stored.identity.tool_call_id, SessionId(stored.subject.session_id)
-        names = named_files_of(self._pipeline, stored)
+        names = self._deferred_approvals.named_files(stored)
         sandbox: Sandbox | None = None
         try:
             sandbox = self._sandbox_registry.ready(session) if names else None
@@ -111,17 +114,8 @@ class FileFingerprints:
 
     def _put(self, call: ToolCallId, marks: tuple[FileFingerprint, ...]) -> None:
         with self._put_lock:
-            self._pipeline.put(call, marks)
+            self._deferred_approvals.put(call, marks)
             self._stopping.wait(REQUEST_PAUSE_S)
-
-
-def named_files_of(pipeline: Pipeline, stored: CallRecord) -> tuple[NamedPath, ...]:
-    """The files that a call names. None if its tool is gone; the approval flow reports that."""
-    try:
-        tool = pipeline.registry.of(stored.tenant_id).resolve(stored.call.name)
-    except UnknownTool:
-        return ()
-    return named_files(tool, stored.call.input)
 
 
 def fingerprints(sandbox: Sandbox, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:

@@ -197,7 +197,7 @@ class Worker:
                     writer=services.writer,
                     ids=services.ids,
                 ),
-                pipeline=services.pipeline,
+                deferred_approvals=services.deferred_approvals,
                 database=services.database,
                 place=settings.data_dir,
             )
@@ -207,7 +207,8 @@ class Worker:
                 claims=self._claims,
                 execution=execution,
                 in_flight=in_flight,
-                pipeline=services.pipeline,
+                approval_flow=services.approval_flow,
+                deferred_approvals=services.deferred_approvals,
                 database=services.database,
                 threads=settings.worker_threads,
                 previews=previews,

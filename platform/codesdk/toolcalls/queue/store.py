@@ -13,14 +13,19 @@ of the session's counter (docs/adr/0020).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Float, bindparam, case, exists, false, func, or_, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallState
-from codesdk.domain.ids import HostId, SessionId, TenantId
+from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.subjects import Subject
+from codesdk.jobs import Wakeups
 from codesdk.storage.schema import sessions, tenants, tool_calls, turns
+from codesdk.storage.writer import Unit
 
 _QUEUED = CallState.QUEUED.value
 _RUNNING = CallState.RUNNING.value
@@ -129,14 +134,14 @@ class QueuePosition(NamedTuple):
     weight: int
 
 
-def mark_tenant_waiting(connection: Connection, host: HostId, tenant: TenantId) -> None:
+def _mark_tenant_waiting(connection: Connection, host: HostId, tenant: TenantId) -> None:
     """A call of the tenant was queued there."""
     place = {"host": host, "tenant": tenant}
     if connection.execute(_REJOIN, place).rowcount == 0:
         connection.execute(_JOIN, place)
 
 
-def tenant_freed(connection: Connection, tenant: TenantId) -> None:
+def _tenant_freed(connection: Connection, tenant: TenantId) -> None:
     """A call of the tenant ended: where more are queued, on whatever host, one may start."""
     connection.execute(_MARK_TENANT_WAITING, {"tenant": tenant})
 
@@ -146,21 +151,21 @@ def has_candidates(connection: Connection, host: HostId) -> bool:
     return connection.execute(_HAS_CANDIDATES, {"host": host}).first() is not None
 
 
-def next_tenant(connection: Connection, host: HostId, after: QueuePosition | None) -> QueuePosition | None:
+def _next_tenant(connection: Connection, host: HostId, after: QueuePosition | None) -> QueuePosition | None:
     """Whose turn it is there; `after`: or would be, without this one and those before it."""
     where: dict[str, Any] = {"host": host, "position": after.position if after else -1.0}
     row = connection.execute(_NEXT_TENANT, where | {"after": after.tenant if after else ""}).one_or_none()
     return QueuePosition(TenantId(row.tenant_id), row.position, row.stamp, row.weight) if row else None
 
 
-def mark_served(connection: Connection, host: HostId, turn: QueuePosition) -> None:
+def _mark_served(connection: Connection, host: HostId, turn: QueuePosition) -> None:
     """A call of the tenant was taken off the queue."""
     connection.execute(
         _MARK_SERVED, {"host": host, "tenant": turn.tenant, "stride": 1.0 / turn.weight, "seen": turn.stamp}
     )
 
 
-def mark_skipped(connection: Connection, host: HostId, turn: QueuePosition) -> None:
+def _mark_skipped(connection: Connection, host: HostId, turn: QueuePosition) -> None:
     """The tenant has nothing that may start now."""
     connection.execute(_MARK_SKIPPED, {"host": host, "tenant": turn.tenant, "seen": turn.stamp})
 
@@ -170,7 +175,7 @@ def release_next(connection: Connection, session: SessionId) -> None:
     connection.execute(_RELEASE_NEXT, {"session": session})
 
 
-def sessions_with_held_calls(connection: Connection, host: HostId) -> list[SessionId]:
+def _sessions_with_held_calls(connection: Connection, host: HostId) -> list[SessionId]:
     """The sessions of that host with held calls."""
     return [SessionId(session) for session in connection.execute(_SESSIONS_WITH_HELD, {"host": host}).scalars()]
 
@@ -183,3 +188,46 @@ def has_missed_tenant(connection: Connection, host: HostId) -> bool:
 def rescan(connection: Connection, host: HostId) -> None:
     """Set the mark of every tenant that has a call that could start."""
     connection.execute(_MARK_MISSED, {"host": host})
+
+
+# Everything here that writes is a last step, sessions before turns: the steps of one group of units run in the order of
+# their keys, so no two processes wait for one another, and a session's held calls are let go under its counter's lock.
+
+
+def enqueue(unit: Unit, wakeups: Wakeups, call: ToolCallId, subject: Subject, host: HostId) -> None:
+    """A queued call was recorded: release it if it may run now, mark its tenant as waiting, and wake its host."""
+    unit.at_end(f"session:{subject.session_id}", partial(release_next, session=subject.session_id))
+    tenant = subject.tenant_id
+    unit.at_end(f"turn:{tenant}", partial(_mark_tenant_waiting, host=host, tenant=tenant))
+    unit.after_commit(lambda: wakeups.wake(host, call), urgent=True)
+
+
+def release(unit: Unit, session: SessionId, tenant: TenantId) -> None:
+    """A call that ran, or might have, has ended: another one may start."""
+    unit.at_end(f"session:{session}", partial(release_next, session=session))
+    unit.at_end(f"turn:{tenant}", partial(_tenant_freed, tenant=tenant))
+
+
+def tenants_in_order(unit: Unit, host: HostId) -> Iterator[QueuePosition]:
+    """The tenants that may have a call to start, in the order in which they are to be served."""
+    turn = _next_tenant(unit.connection, host, None)
+    while turn is not None:
+        yield turn
+        turn = _next_tenant(unit.connection, host, turn)
+
+
+def mark_served(unit: Unit, host: HostId, turn: QueuePosition) -> None:
+    """Its call was taken off the queue."""
+    unit.at_end(f"turn:{turn.tenant}", partial(_mark_served, host=host, turn=turn))
+
+
+def mark_skipped(unit: Unit, host: HostId, turn: QueuePosition) -> None:
+    """Nothing of it may start now; what changes that says so."""
+    unit.at_end(f"turn:{turn.tenant}", partial(_mark_skipped, host=host, turn=turn))
+
+
+def release_legacy_holds(unit: Unit, host: HostId) -> None:
+    """Let go what a version without turns left behind."""
+    for session in _sessions_with_held_calls(unit.connection, host):
+        unit.at_end(f"session:{session}", partial(release_next, session=session))
+    unit.at_end("turn:", partial(rescan, host=host))

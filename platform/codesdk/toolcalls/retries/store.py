@@ -1,4 +1,4 @@
-"""The statements of calls that ran where nobody can ask any more."""
+"""SQL of lost calls: what the log has of them, and the row of the next attempt."""
 
 from __future__ import annotations
 
@@ -7,22 +7,70 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, bindparam, select, update
 
-from codesdk.domain.calls import CallIdentity, CallState
+from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall
+from codesdk.domain.decisions import Evaluation
 from codesdk.domain.events import EventType
-from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.domain.ids import GrantId, SessionId, ToolCallId
+from codesdk.storage.database import database_now
 from codesdk.storage.schema import events, tool_calls
+from codesdk.toolcalls.records.store import sources_text
 
 _MAX_SEQ = 2**63 - 1
 """After every event."""
+_ATTEMPT_COLUMNS = (
+    *("digest", "bound_files", "preview_tries", "preview", "generation", "behaviour_hash", "classification", "life"),
+    *("obligations", "result", "started_at", "finished_at"),
+)
+"""Columns of one attempt; the next attempt starts with NULL in each."""
 
 
 def adopt(connection: Connection, call: ToolCallId, generation: int) -> None:
-    """That running call belongs to this generation from now on."""
+    """Give a running call to that generation of worker."""
     connection.execute(
         update(tool_calls)
         .where(tool_calls.c.id == call, tool_calls.c.state == CallState.RUNNING.value)
         .values(generation=generation)
     )
+
+
+def requeue(
+    connection: Connection,
+    call: ToolCall,
+    *,
+    schema_hash: str,
+    serial: bool,
+    sources: tuple[Evaluation, ...],
+    grant: GrantId | None,
+) -> None:
+    """Queue the next attempt of a call whose previous attempt just completed.
+
+    Raises:
+        IllegalTransition: the previous attempt has not completed; nothing is written.
+    """
+    fresh = dict.fromkeys(_ATTEMPT_COLUMNS, None)
+    statement = (
+        update(tool_calls)
+        .where(
+            tool_calls.c.id == call.identity.tool_call_id,
+            tool_calls.c.attempt == call.identity.attempt - 1,
+            tool_calls.c.state == CallState.COMPLETED.value,
+        )
+        .values(
+            {
+                **fresh,
+                "attempt": call.identity.attempt,
+                "state": CallState.QUEUED.value,
+                "queued_at": database_now(),
+                "held": True,
+                "schema_hash": schema_hash,
+                "serial": serial,
+                "sources": sources_text(sources),
+                "grant_id": grant,
+            }
+        )
+    )
+    if connection.execute(statement).rowcount != 1:
+        raise IllegalTransition(f"Call {call.identity.tool_call_id} has no attempt that another could follow.")
 
 
 def latest_payload(connection: Connection, session: SessionId, call: ToolCallId, event_type: str) -> dict[str, Any]:
@@ -36,9 +84,9 @@ def latest_payload(connection: Connection, session: SessionId, call: ToolCallId,
 
 
 def output_payloads(connection: Connection, session: SessionId, identity: CallIdentity) -> list[dict[str, Any]]:
-    """The payloads of what an attempt has printed into the log.
+    """The payloads of the output events of one attempt.
 
-    Only what followed its start is read: a session's log may be long, and this is asked within a writing unit.
+    Reads only what follows the attempt's start: a session's log may be long, and this runs inside a write transaction.
     """
     query = select(events.c.body).where(
         events.c.session_id == session,

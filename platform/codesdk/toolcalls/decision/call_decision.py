@@ -1,0 +1,208 @@
+"""Decides calls: policy, lost calls, grants and limits, in this order.
+
+Every place that decides a call uses `CallDecisions`: the pipeline at submission, the worker's claim, the next attempt of
+a lost call, and a deferred approval. Their differences are its named arguments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from codesdk.approvals import NO_COVERAGE, ApprovalService, GrantCoverage
+from codesdk.domain.calls import DenialCode, ToolCall
+from codesdk.domain.decisions import (
+    ApprovalSpec,
+    Classification,
+    Decision,
+    Effect,
+    PermissionMode,
+    Rate,
+    RateScope,
+    RuleRate,
+)
+from codesdk.domain.ids import GrantId
+from codesdk.domain.model import FrozenModel
+from codesdk.domain.subjects import Subject
+from codesdk.policy import BundleProvider, decide
+from codesdk.registry import Tool
+from codesdk.storage.writer import Unit
+from codesdk.toolcalls.approval.digest import grant_query_for
+from codesdk.toolcalls.decision import store
+from codesdk.toolcalls.records.call_record import SessionFacts
+from codesdk.toolcalls.repeats import EarlierCalls
+
+APPROVAL_RATE = "(asks)"
+"""Rule name under which approval requests are counted; no rule can have it."""
+MINUTE_S = 60
+
+
+class ApprovalLimits(FrozenModel):
+    """How many approvals sessions and tenants may request; 0: no limit."""
+
+    per_minute: int = 0
+    """Of one session."""
+    per_minute_of_tenant: int = 0
+    waiting: int = 0
+    """Calls of one session that wait for approval at once."""
+
+    def rates(self, decision: Decision) -> tuple[RuleRate, ...]:
+        """The rates under which the call counts: its rules', and for an ask those of approval requests."""
+        if decision.effect is not Effect.ASK:
+            return decision.rates
+        ours = ((self.per_minute, RateScope.SESSION), (self.per_minute_of_tenant, RateScope.TENANT))
+        asked = (
+            RuleRate(rule=APPROVAL_RATE, rate=Rate(calls=calls, per=MINUTE_S, by=by)) for calls, by in ours if calls
+        )
+        return (*decision.rates, *asked)
+
+
+NO_APPROVAL_LIMITS = ApprovalLimits()
+
+
+class CallDecision(NamedTuple):
+    """What policy, lost calls and grants say of a call."""
+
+    decision: Decision
+    cover: GrantCoverage = NO_COVERAGE
+    """The grant that was found for it, and the grants that don't cover it."""
+    used_grant: GrantId | None = None
+    is_grant_void: bool = False
+    """The grant that let the call through at submission doesn't any more."""
+
+
+class Admission(NamedTuple):
+    """A decision within the limits, or the denial in its place."""
+
+    decision: Decision
+    code: DenialCode = DenialCode.POLICY
+    """Code of the denial, if it is one."""
+    retry_after_s: float | None = None
+
+
+class CallDecisions:
+    """Decides calls. Safe to use from any thread."""
+
+    def __init__(
+        self, bundles: BundleProvider, desk: ApprovalService, limits: ApprovalLimits = NO_APPROVAL_LIMITS
+    ) -> None:
+        self._bundles = bundles
+        self._grants = desk.grants
+        self._limits = limits
+
+    def by_policy(self, call: ToolCall, tool: Tool, subject: Subject) -> Decision:
+        """What policy alone says."""
+        return decide(call, tool, subject, self._bundles.of(subject.tenant_id, subject.policy_hash))
+
+    def decide(
+        self,
+        unit: Unit,
+        call: ToolCall,
+        tool: Tool,
+        subject: Subject,
+        facts: SessionFacts,
+        *,
+        policy: Decision | None = None,
+        after_loss: EarlierCalls | None = None,
+        find_grant: bool = False,
+        use_grant: GrantId | None = None,
+    ) -> CallDecision:
+        """What policy, lost calls and grants say.
+
+        `subject`: the caller, as policy sees it; `facts`: the session as it is now, which a grant must fit. `policy`: what
+        policy says, if it was asked already. `after_loss`: the call's earlier calls, if it takes an approval after a lost
+        one. `find_grant`: look for a grant that answers policy's ask. `use_grant`: the grant that was found at
+        submission; it loses one use here.
+        """
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        by_policy = policy or decide(call, tool, subject, bundle)
+        decision = (
+            by_policy if after_loss is None else require_approval_after_loss(by_policy, tool, subject, after_loss)
+        )
+        is_grantable = use_grant is not None or (find_grant and decision.grant is not None)
+        # After a loss no grant counts: it covers calls of a kind, and this one may have happened already.
+        if decision.effect is not Effect.ASK or decision is not by_policy or not is_grantable:
+            return CallDecision(decision)
+        granted = decide(call, tool, subject, bundle, granted=decision.rules)
+        query = grant_query_for(call, tool, facts, decision)
+        if use_grant is not None:
+            if granted.effect is Effect.ALLOW and self._grants.use(unit, use_grant, query):
+                return CallDecision(granted, used_grant=use_grant)
+            return CallDecision(decision, is_grant_void=True)
+        if granted.effect is not Effect.ALLOW:
+            return CallDecision(decision)
+        cover = self._grants.find_covering(unit, query)
+        return CallDecision(granted if cover.grant is not None else decision, cover)
+
+    def admit(self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision) -> Admission:
+        """Count the call under its rates, or deny it if one is used up or too many approvals wait.
+
+        The caller holds the tenant's row, so no other process counts at the same time.
+        """
+        if decision.effect is Effect.ASK and self._too_many_waiting(unit, subject):
+            waiting = self._limits.waiting
+            reason = f"{waiting} calls of this session wait for people already; wait until some are answered."
+            return Admission(_unasked(decision, reason), DenialCode.TOO_MANY_QUESTIONS)
+        limits = self._limits.rates(decision)
+        for limit in limits:
+            wait_s = store.wait_s(unit.connection, _rate_key(limit, subject), limit.rate)
+            if wait_s is not None:
+                return _denied_by_rate(decision, limit, wait_s)
+        for limit in limits:
+            store.count(unit.connection, _rate_key(limit, subject), limit.rate, call.identity.tool_call_id)
+        return Admission(decision)
+
+    def _too_many_waiting(self, unit: Unit, subject: Subject) -> bool:
+        most = self._limits.waiting
+        return bool(most) and store.count_waiting(unit.connection, subject.session_id) >= most
+
+
+def require_approval_after_loss(decision: Decision, tool: Tool, subject: Subject, earlier: EarlierCalls) -> Decision:
+    """After a lost call, requires approval before an equal call runs: the lost one may have had side effects.
+
+    Returns the same object if nothing was lost. A denial stays a denial; an ask keeps its demands, and no grant answers
+    it. In mode `yolo`, which allows asks, the call is allowed, and the record says why it would have asked.
+    """
+    if decision.effect is Effect.DENY or tool.classification is Classification.READ_ONLY:
+        return decision
+    lost = earlier.lost
+    if lost is None:
+        return decision
+    reason = f"Whether the same call took effect before is unknown: it was lost, or not answered in time ({lost})."
+    if decision.effect is Effect.ALLOW and subject.permission_mode is PermissionMode.YOLO:
+        return decision.model_copy(update={"reason": f"The session's mode `yolo` allows what would be asked: {reason}"})
+    if decision.effect is Effect.ASK:
+        reason = f"{decision.reason} {reason}"
+    spec = decision.approval or ApprovalSpec()
+    asks = {"effect": Effect.ASK, "reason": reason, "approval": spec, "grant": None, "doubt": lost}
+    return decision.model_copy(update=asks)
+
+
+def _denied_by_rate(decision: Decision, limit: RuleRate, wait_s: float) -> Admission:
+    rate = limit.rate
+    if limit.rule == APPROVAL_RATE:
+        reason = f"People are asked at most {rate.calls} times in {rate.per} s for each {rate.by}; "
+        refused = _unasked(decision, f"{reason}try again in {wait_s:.1f} s.")
+        return Admission(refused, DenialCode.TOO_MANY_QUESTIONS, wait_s)
+    often = f"{rate.calls} call{'s' * (rate.calls != 1)} in {rate.per} s for each {rate.by}"
+    hashes = decision.rule_hashes
+    refused = Decision(
+        effect=Effect.DENY,
+        rules=(limit.rule,),
+        rule_hashes={limit.rule: hashes[limit.rule]} if limit.rule in hashes else {},
+        reason=f"The rule `{limit.rule}` lets {often} through; try again in {wait_s:.1f} s.",
+        bundle_hash=decision.bundle_hash,
+    )
+    return Admission(refused, DenialCode.RATE_LIMITED, wait_s)
+
+
+def _unasked(decision: Decision, reason: str) -> Decision:
+    return decision.model_copy(update={"effect": Effect.DENY, "reason": reason, "rates": (), "approval": None})
+
+
+def _rate_key(limit: RuleRate, subject: Subject) -> store.RateKey:
+    owners = {
+        RateScope.SESSION: subject.session_id,
+        RateScope.PRINCIPAL: subject.principal_id,
+        RateScope.TENANT: subject.tenant_id,
+    }
+    return store.RateKey(limit.rule, owners[limit.rate.by])
