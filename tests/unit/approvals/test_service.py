@@ -118,7 +118,7 @@ def test_expiry_is_judged_inside_the_deciding_statement(stage, asked):
 
 
 def test_a_vote_about_something_else_changes_nothing(stage, asked):
-    with pytest.raises(ApprovalConflict, match="something else") as conflict:
+    with pytest.raises(ApprovalConflict, match="digest does not match") as conflict:
         vote(stage, asked, digest=OTHER_DIGEST)
     assert conflict.value.details["digest"] == asked.digest
     assert state(stage, asked) is ApprovalState.PENDING
