@@ -176,12 +176,12 @@ class LocalSandboxes:
             return Gone(owner=owner, reason="there is no such sandbox on this machine")
         if (reason := self._ended(state)) is not None:
             return Gone(owner=owner, reason=reason)
-        self.resume(owner)
-        spec = specs.spec_from_label(state.spec(), generation)
-        if spec.instance != self._instance:
-            return Gone(owner=owner, reason="the sandbox of that name is not ours")
-        sandbox = self._sandbox(spec, state)
         try:
+            self.resume(owner)
+            spec = specs.spec_from_label(state.spec(), generation)
+            if spec.instance != self._instance:
+                return Gone(owner=owner, reason="the sandbox of that name is not ours")
+            sandbox = self._sandbox(spec, state)
             self._attest(sandbox, spec, state)
         except SandboxGone as gone:
             return Gone(owner=owner, reason=gone.message)
