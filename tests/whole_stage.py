@@ -254,7 +254,7 @@ class Agent:
 
     def approval(self) -> Any:
         """The question that waits."""
-        listing = self.installation.api.desk.listing
+        listing = self.installation.api.approvals.listing
         found = lambda: [  # noqa: E731
             each for each in listing(self.tenant, None, self.session) if each.state == "pending"
         ]
