@@ -34,7 +34,7 @@ def run(
     data_dir: Path | None,
     wait_s: int | None,
 ) -> None:
-    """Serve stdin and stdout until they close. `wait_s`: see `mcphost.bridge.run`.
+    """Serve stdin and stdout until they close. `wait_s`: see `mcphost.stdio_bridge.main.run`.
 
     Raises:
         TokenMissing: only one of URL and token was given.
