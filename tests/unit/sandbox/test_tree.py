@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner.execution.process_tree import descendants, parents
+from codesdk.sandbox.runner.execution.process_tree import DEAD, RUNNING, STOPPED, descendants, parents, read_process
+from stage import wait_for
 
-TABLE = {10: (1, "S"), 11: (10, "R"), 12: (11, "Z"), 13: (12, "S"), 14: (1, "S"), 15: (14, "T")}
+TABLE = {10: (1, RUNNING), 11: (10, RUNNING), 12: (11, DEAD), 13: (12, RUNNING), 14: (1, RUNNING), 15: (14, STOPPED)}
 
 
 def test_descendants_are_all_beneath_without_the_root_and_without_zombies():
@@ -18,7 +22,11 @@ def test_a_subtree_can_be_left_out():
     assert sorted(descendants(1, TABLE, excluding=10)) == [14, 15]
 
 
-@given(st.dictionaries(st.integers(2, 30), st.tuples(st.integers(1, 30), st.sampled_from("RSTZ")), max_size=29))
+@given(
+    st.dictionaries(
+        st.integers(2, 30), st.tuples(st.integers(1, 30), st.sampled_from((DEAD, STOPPED, RUNNING))), max_size=29
+    )
+)
 def test_a_table_with_cycles_ends(table):
     """A scan is no snapshot: a pid may be used again while it is read."""
     found = descendants(1, table)
@@ -27,3 +35,27 @@ def test_a_table_with_cycles_ends(table):
 
 def test_this_process_is_found_beneath_its_parent():
     assert os.getpid() in descendants(os.getppid(), parents())
+
+
+def test_a_child_whose_parent_ends_during_the_scan_is_found_below_its_next_parent():
+    """The middle process ends after its child was read: the child then belongs to the root."""
+    root, middle, child = 1 << 22, (1 << 22) + 1, (1 << 22) + 2
+    reads = {root: [(1, RUNNING)], middle: [None], child: [(middle, STOPPED), (root, STOPPED)]}
+
+    def read(pid):
+        answers = reads.get(pid, [read_process(pid)])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    assert descendants(root, parents(read, (root, child, middle))) == [child]
+
+
+def test_a_process_whose_first_thread_has_ended_is_alive():
+    program = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(flush=True)\nctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_for(lambda: b"State:\tZ" in Path(f"/proc/{process.pid}/status").read_bytes(), "its first thread to end")
+        assert read_process(process.pid) == (os.getpid(), RUNNING)
+        assert process.pid in descendants(os.getpid(), parents())
+        process.kill()
+        wait_for(lambda: read_process(process.pid) == (os.getpid(), DEAD), "it to end")

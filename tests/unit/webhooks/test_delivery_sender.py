@@ -341,7 +341,7 @@ def test_only_who_may_approve_can_be_answered_for(post):
     developer, _ = post.stage.enroll("default", "bob", Role.DEVELOPER)
     stranger, _ = post.stage.enroll("other", "eve", Role.APPROVER)
     for principal in (developer.id, stranger.id, "prn_nobody"):
-        with pytest.raises(InvalidEndpoint, match="may approve"):
+        with pytest.raises(InvalidEndpoint, match="is not an approver of this tenant"):
             post.endpoint(principal_id=principal)
 
 

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-_STATE, _PARENT, _START = 0, 1, 19
-"""Fields of /proc/PID/stat after the command's closing bracket."""
+from codesdk.sandbox.runner.execution import process_tree
+
+_START = 19
+"""Field of /proc/PID/stat after the command's closing bracket."""
 POLL_S = 0.02
 
 
@@ -29,20 +31,16 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def _stat(pid: int) -> list[bytes] | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the shim stays small
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None  # it has ended
-
-
 def identity(pid: int) -> Identity | None:
     """Return the living process with this pid; None if there is none or it is a zombie."""
-    fields = _stat(pid)
-    if fields is None or fields[_STATE] in {b"Z", b"X"}:
+    process = process_tree.read_process(pid)
+    if process is None or process[1] == process_tree.DEAD:
         return None
-    return Identity(pid, int(fields[_START]))
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the shim stays small
+            return Identity(pid, int(file.read().rpartition(b")")[2].split()[_START]))
+    except OSError:
+        return None  # it has ended
 
 
 def is_alive(process: Identity) -> bool:
@@ -85,21 +83,18 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
         os.close(pidfd)
 
 
-def pids() -> list[int]:
-    """Return all pids."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all that is needed
-
-
 def pids_of_user(uid: int) -> list[int]:
     """Return the living processes whose real, effective or saved uid is this one."""
     found = []
-    for pid in pids():
+    for pid in process_tree.all_pids():
         try:
             with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - likewise
                 lines = dict(line.split(":", 1) for line in file if ":" in line)
         except OSError:
             continue
-        if str(uid) in lines["Uid"].split()[:3] and lines["State"].split()[0] not in {"Z", "X"}:
+        # The kernel shows a process as a zombie too when its first thread has ended and others run on.
+        is_alive = lines["State"].split()[0] not in {"Z", "X"} or int(lines["Threads"]) > 1
+        if is_alive and str(uid) in lines["Uid"].split()[:3]:
             found.append(pid)
     return found
 
@@ -107,7 +102,7 @@ def pids_of_user(uid: int) -> list[int]:
 def with_environment(variable: bytes) -> list[int]:
     """Return this user's living processes that were started with this variable (`NAME=value`)."""
     found = []
-    for pid in pids():
+    for pid in process_tree.all_pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - likewise
                 if variable in file.read().split(b"\0"):
@@ -115,29 +110,6 @@ def with_environment(variable: bytes) -> list[int]:
         except OSError:
             continue  # another user's process, or it has ended
     return [pid for pid in found if identity(pid) is not None]
-
-
-def descendants(roots: Iterable[int]) -> list[int]:
-    """Return the living descendants of these processes, without the processes themselves."""
-    children: dict[int, list[int]] = {}
-    alive: set[int] = set()
-    for pid in pids():
-        fields = _stat(pid)
-        if fields is not None:
-            children.setdefault(int(fields[_PARENT]), []).append(pid)
-            if fields[_STATE] not in {b"Z", b"X"}:
-                alive.add(pid)
-    found: list[int] = []
-    stack = list(roots)
-    seen = set(stack)
-    while stack:
-        for pid in children.get(stack.pop(), ()):
-            if pid not in seen:
-                seen.add(pid)
-                stack.append(pid)
-                if pid in alive:
-                    found.append(pid)
-    return found
 
 
 def kill_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
@@ -168,8 +140,8 @@ def kill_user(uid: int, real_uid: int, timeout_s: float) -> bool:
         if child == 0:
             code = 1
             try:
-                # kill(-1) reaches the processes of the effective uid.
-                os.setresuid(real_uid, uid, uid)
+                # kill(-1) reaches the processes of the effective uid. The tool's must not be the saved one: it could kill us.
+                os.setresuid(real_uid, uid, 0)
                 os.kill(-1, signal.SIGKILL)
                 code = 0
             finally:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.sandbox.local import processes, seccomp
+from codesdk.sandbox.runner.execution import process_tree
 
 READY = b"ready\n"
 INFO_S = 20.0
@@ -306,7 +307,7 @@ class Shim:
 
     def _end(self, stderr: int) -> None:
         # Without a PID namespace, a killed runner's tools survive and become children of this process.
-        processes.kill_all(lambda: processes.descendants([os.getpid()]), _END_S)
+        processes.kill_all(lambda: process_tree.descendants(os.getpid(), process_tree.parents()), _END_S)
         code = self._runner.wait()
         poll = select.poll()
         if stderr >= 0:

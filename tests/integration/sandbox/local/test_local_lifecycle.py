@@ -17,6 +17,7 @@ from codesdk.sandbox.local.driver import LocalSandboxes, _read_processes
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
 from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, Gone, SharedWorkspace
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone
+from codesdk.sandbox.runner.execution import process_tree
 from sandboxes import DEADLINE_S, python, run
 from stage import wait_for
 
@@ -37,7 +38,7 @@ sandbox.exec(ExecRequest(call=call, argv=("sh", "-c", line)), lambda chunk: prin
 def living(sandboxes, marker: str) -> list[int]:
     """Processes of this machine with that in their command line."""
     found = []
-    for pid in processes.pids():
+    for pid in process_tree.all_pids():
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:

@@ -70,7 +70,7 @@ def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
     return [ancestors(pid, table) for pid in pids]
 
 
-def ancestors(pid: int, table: dict[int, tuple[int, str]]) -> set[int]:
+def ancestors(pid: int, table: process_tree.Table) -> set[int]:
     """Return the pids of the process and its ancestors."""
     found: set[int] = set()
     while pid in table and pid not in found:

@@ -1,40 +1,99 @@
 """Signals a process tree: stops all processes of the tool's uid, signals the tree, resumes the others.
 
 Scanning and killing one by one loses the race against a fork bomb. `kill(-1, SIGSTOP)` walks the process list under the
-kernel's lock, so no process of the uid escapes it, and the scan that follows sees a frozen process table.
+kernel's lock, so no process of the uid escapes it. A fork that is in progress still ends, with a stopped child: the scan is
+repeated until all are stopped and no new one appears.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from codesdk.sandbox.runner import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Callable, Optional
+
+    Process = tuple[int, int]
+    """The parent's pid, and DEAD, STOPPED or RUNNING."""
+    Table = dict[int, Process]
+    ReadProcess = Callable[[int], Optional[Process]]
 
 _STOP, _CONTINUE = 19, 18
 KILLER_UID = 65534
 """The killer's real uid while it signals. With root's, root's processes would be hit; with the tool's, a tool could
 signal the killer. No process of a sandbox has it; `main` sets another one where there is no PID namespace."""
 MAX_SCANS = 200
+_SCAN_PAUSE_S = 0.001
+DEAD, STOPPED, RUNNING = 0, 1, 2
+_STATES = {b"Z": DEAD, b"X": DEAD, b"T": STOPPED, b"t": STOPPED, b"D": STOPPED}
+"""By the kernel's letter; any other is RUNNING. D: above all the caller of a vfork, until its stopped child goes on."""
+_STATE, _PARENT, _THREADS = 0, 1, 17
+"""Fields of /proc/PID/stat after the command's closing bracket."""
+_MISSING = (0, DEAD)
 
 
-def parents() -> dict[int, tuple[int, str]]:
-    """Return the parent and state letter of every process, by pid."""
-    found: dict[int, tuple[int, str]] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+def _stat(folder: str) -> list[bytes] | None:
+    try:
+        with open(folder + "/stat", "rb") as stat:
+            # The command name may contain brackets and newlines; the last bracket ends it.
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None  # it has ended
+    return fields if len(fields) > _THREADS else None
+
+
+def read_process(pid: int) -> Process | None:
+    """Return the parent of a process and its state, which is that of its most active thread; None if there is none.
+
+    The first thread alone does not tell: it may have ended, a zombie to the kernel, while others run on.
+    """
+    folder = f"/proc/{pid}"
+    fields = _stat(folder)
+    if fields is None:
+        return None
+    parent, state = int(fields[_PARENT]), _STATES.get(fields[_STATE], RUNNING)
+    if state != RUNNING and int(fields[_THREADS]) > 1:
         try:
-            with open("/proc/" + name + "/stat", "rb") as stat:
-                # The command name may contain brackets and newlines; the last bracket ends it.
-                fields = stat.read().rpartition(b")")[2].split()
+            threads = [_stat(folder + "/task/" + name) for name in os.listdir(folder + "/task")]
         except OSError:
-            continue  # it ended while we looked
-        if len(fields) > 1:
-            found[int(name)] = (int(fields[1]), fields[0].decode("ascii", "replace"))
-    return found
+            return None
+        state = max([state] + [_STATES.get(thread[_STATE], RUNNING) for thread in threads if thread])
+    return parent, state
 
 
-def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0) -> list[int]:
+def all_pids() -> list[int]:
+    """Return the pid of every process."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def parents(read: ReadProcess = read_process, pids: Iterable[int] | None = None) -> Table:
+    """Return the parent and the state of every process.
+
+    A process that dies during the scan passes its children to another parent. One that was read before that would belong
+    to no tree, so the scan reads again whatever has no living parent, until nothing changes.
+    """
+    table: Table = {}
+    unread = list(all_pids() if pids is None else pids)
+    for _ in range(MAX_SCANS):
+        changed = False
+        for pid in unread:
+            process = read(pid)
+            changed = changed or process != table.get(pid)
+            if process is not None:
+                table[pid] = process
+            else:
+                table.pop(pid, None)
+        unread = [pid for pid, (parent, _) in table.items() if parent and table.get(parent, _MISSING)[1] == DEAD]
+        if not unread or not changed:
+            break
+    return table
+
+
+def descendants(root: int, table: Table, excluding: int = 0) -> list[int]:
     """Return the live processes below `root`, without zombies and without the subtree of `excluding`."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
@@ -47,7 +106,7 @@ def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0
             if pid not in seen:
                 seen.add(pid)
                 stack.append(pid)
-                if table[pid][1] not in "ZX":
+                if table[pid][1] != DEAD:
                     found.append(pid)
     return found
 
@@ -108,10 +167,23 @@ def signal_tree(
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
-        pids = descendants(root, parents(), excluding)
+        pids = _stopped_descendants(root, excluding)
         for pid in pids:
             _send(pid, number)
     return len(pids)
+
+
+def _stopped_descendants(root: int, excluding: int) -> list[int]:
+    """Return the processes below `root` once all are stopped and none is new; after MAX_SCANS those found by then."""
+    known: set[int] = set()
+    for _ in range(MAX_SCANS):
+        table = parents()
+        found = descendants(root, table, excluding)
+        if known.issuperset(found) and all(table[pid][1] == STOPPED for pid in found):
+            break
+        known = set(found)
+        time.sleep(_SCAN_PAUSE_S)
+    return found
 
 
 def _signal_own(root: int, number: int, excluding: int) -> int:
