@@ -34,7 +34,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
-from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from database import postgresql
 
@@ -82,7 +82,7 @@ def _measure_on(url_of: Callable[[str], str], locks: Path | None) -> dict[str, f
     return dict(zip(PLAIN, (few, tenants, calls, tenants / few, calls / few), strict=True))
 
 
-def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls: int) -> Claims:
+def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls: int) -> CallClaimer:
     clock = SystemClock()
     ids = RandomIds(clock)
     database = Database(url)
@@ -94,10 +94,10 @@ def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls:
     registry = Registry.load(ROOT / "tool-registry")
     tool = registry.resolve("workspace.read")
     _fill(database, ids, host, tool.schema_hash, tenants=tenants, calls=calls)
-    return Claims(
+    return CallClaimer(
         registry=registry,
         bundles=FixedBundle(load_bundle(ROOT / "policies" / "default", [tool.name for tool in registry.tools()])),
-        desk=ApprovalService(database, ids),
+        approval_service=ApprovalService(database, ids),
         log=EventLog(database, clock, LocalHints()),
         writer=writer,
         host=host,

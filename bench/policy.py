@@ -20,7 +20,7 @@ import cedarpy
 
 import opa
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import Bundle, NamedTool, load_bundle
+from codesdk.policy import Bundle, ExampleTool, load_bundle
 from codesdk.policy.evaluation.query import PolicyQuery, QueryPrincipal, QuerySession, evaluate
 
 SIZES = (10, 100, 1000)
@@ -40,8 +40,8 @@ PLAIN = (
 )
 """The report's keys."""
 TOOLS = {
-    "workspace.write": NamedTool(name="workspace.write", classification=Classification.WRITE),
-    "workspace.exec": NamedTool(name="workspace.exec", classification=Classification.DANGEROUS),
+    "workspace.write": ExampleTool(name="workspace.write", classification=Classification.WRITE),
+    "workspace.exec": ExampleTool(name="workspace.exec", classification=Classification.DANGEROUS),
 }
 LINE = (
     "cd services/api && git log --oneline -20 -- src/handlers src/models | head -5 && "

@@ -110,7 +110,7 @@ class Tool:
         self.connections: dict[int, Connection] = {}
         self.broken: list[str] = []
         self._push = threading.Lock()
-        self.carrier = egress.carrier(owner, self._receive, self.broken.append)
+        self.carrier = egress.multiplexer(owner, self._receive, self.broken.append)
 
     def until(self, fact: Callable[[], Any]) -> Any:
         found = self.changed.wait_for(fact, DEADLINE_S)

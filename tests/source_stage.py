@@ -112,7 +112,7 @@ class SourceStage:
             changes=self.changes,
             database=self.stage.database,
             clock=self.clock,
-            roster=ServerReporter(self.stage.writer, self.stage.host.id, generation),
+            server_reporter=ServerReporter(self.stage.writer, self.stage.host.id, generation),
             secret_problem=lambda _, name: "" if name in self.secrets else "this tenant has none of that name",
         )
 

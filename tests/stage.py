@@ -53,7 +53,7 @@ from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.approval.bound_files import named_files
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
-from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
@@ -140,7 +140,7 @@ class Stage:
         self.log = EventLog(self.database, self.clock, self.hints)
         self.blobs = DirectoryBlobs(root / "artifacts")
         self.incoming = SpoolDirectory(root / "artifacts" / "incoming", 1024**3)
-        self.desk = ApprovalService(self.database, self.ids)
+        self.approval_service = ApprovalService(self.database, self.ids)
         self.quotas = TenantQuotas(LIMITS)
         self.artifacts = self.artifacts_with(self.quotas)
         self.directory = IdentityDirectory(self.database, self.clock, self.ids, quotas=self.quotas, writer=self.writer)
@@ -232,7 +232,10 @@ class Stage:
         self, chosen: Bundle, registry: Registry | None = None, limits: ApprovalLimits = NO_APPROVAL_LIMITS
     ) -> Pipeline:
         """A pipeline under another bundle or registry, or with limits of what is asked."""
-        tools, decisions = registry or self.registry, CallDecisions(FixedBundle(chosen, self.rules), self.desk, limits)
+        tools, decisions = (
+            registry or self.registry,
+            CallDecisions(FixedBundle(chosen, self.rules), self.approval_service, limits),
+        )
         return self.pipeline_of(tools, decisions)
 
     def pipeline_of(self, registry: RegistryProvider, decisions: CallDecisions, **more: Any) -> Pipeline:
@@ -242,7 +245,7 @@ class Stage:
             decisions=decisions,
             approvals=self.approval_flow(),
             deferred=self.deferred_approvals(registry, decisions),
-            desk=self.desk,
+            approval_service=self.approval_service,
             log=self.log,
             artifacts=self.artifacts,
             writer=self.writer,
@@ -254,7 +257,7 @@ class Stage:
 
     def approval_flow(self) -> ApprovalFlow:
         """What puts questions and takes answers."""
-        return ApprovalFlow(self.desk, self.log, self.writer, self.wakeups)
+        return ApprovalFlow(self.approval_service, self.log, self.writer, self.wakeups)
 
     def deferred_approvals(self, registry: RegistryProvider, decisions: CallDecisions) -> DeferredApprovals:
         """What puts questions off."""
@@ -298,12 +301,12 @@ class Stage:
         generation: int = 1,
         *,
         most_of_tenant: int = 0,
-    ) -> Claims:
+    ) -> CallClaimer:
         """A worker's claims."""
-        return Claims(
+        return CallClaimer(
             registry=registry or self.registry,
             bundles=FixedBundle(chosen or self.bundle, self.rules),
-            desk=self.desk,
+            approval_service=self.approval_service,
             log=self.log,
             writer=self.writer,
             host=self.host.id,
@@ -331,7 +334,7 @@ class Stage:
         attempts = Retries(
             registry=registry or self.registry,
             bundles=FixedBundle(chosen or self.bundle, self.rules),
-            desk=self.desk,
+            approval_service=self.approval_service,
             log=self.log,
             quotas=self.quotas,
             wakeups=self.wakeups,
@@ -348,7 +351,7 @@ class Stage:
 
     def pending(self) -> list[Approval]:
         """Approvals that wait."""
-        return [a for a in self.desk.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
+        return [a for a in self.approval_service.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
 
     @contextmanager
     def unreadable(self, session: SessionId, seq: int, instead: str = "{}") -> Iterator[None]:

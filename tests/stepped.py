@@ -13,7 +13,7 @@ from codesdk.domain.clock import ManualClock
 from codesdk.sandbox.channel.execs import ExecLock
 from codesdk.sandbox.fake.processes import finish_run
 from codesdk.sandbox.fake.sandboxes import FakeSandbox, FakeSandboxes, Script
-from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes
+from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, Processes, SandboxMissing
 from codesdk.sandbox.port.faults import EngineUnavailable, SandboxGone
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
@@ -226,8 +226,8 @@ class SteppedSandboxes:
         self.inner = FakeSandboxes(lambda request: Script(stdout=request.argv[-1].encode()))
         self.execution_environment = self.inner.execution_environment
 
-    def _stepped(self, made: FakeSandbox | Gone) -> Any:
-        if isinstance(made, Gone):
+    def _stepped(self, made: FakeSandbox | SandboxMissing) -> Any:
+        if isinstance(made, SandboxMissing):
             return made
         return SteppedSandbox(self._world, _Inner(made._state, self.inner))
 

@@ -61,7 +61,7 @@ POSTGRESQL: tuple[str, ...] = (
     "tests/unit/tenancy/test_quotas.py",
     "tests/unit/toolcalls/test_claim.py",
     "tests/unit/toolcalls/test_pipeline.py",
-    "tests/unit/toolcalls/test_repeats.py",
+    "tests/unit/toolcalls/test_repeated_calls.py",
     "tests/unit/webhooks/test_fanout.py",
     "tests/unit/worker/test_lost_calls.py",
 )

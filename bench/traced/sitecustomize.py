@@ -19,7 +19,7 @@ MARKS = {
     "codesdk.mcphost.tool_calls.submission": [("CallSubmitter.submit", "submit", "")],
     "codesdk.toolcalls.pipeline": [("Pipeline._submit", "record", ""), ("Pipeline.submit", "", "submitted")],
     "codesdk.worker.calls.dispatcher": [("Dispatcher.wake", "woken", "")],
-    "codesdk.toolcalls.claim": [("Claims.take", "claim", "claimed")],
+    "codesdk.toolcalls.claim": [("CallClaimer.take", "claim", "claimed")],
     "codesdk.sandbox.channel.sandbox": [("RunnerSandbox.exec", "exec", "executed")],
     "codesdk.toolcalls.execution": [("Execution._end", "end", "ended")],
     "codesdk.toolcalls.results": [("CompletionNotifier._on_end", "heard", "")],

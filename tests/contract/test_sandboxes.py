@@ -28,10 +28,10 @@ from codesdk.sandbox.port import (
     FileRefused,
     FileWrite,
     FingerprintKind,
-    Gone,
     NamedPath,
     ProcessLimits,
     Pty,
+    SandboxMissing,
 )
 from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
@@ -752,7 +752,7 @@ def test_a_destroyed_sandbox_answers_gone_and_stays_destroyed(world):
         run(made, "true")
     with pytest.raises(SandboxGone):
         made.files.stat(".")
-    assert isinstance(world.sandboxes.reattach(asked.owner, 9), Gone)
+    assert isinstance(world.sandboxes.reattach(asked.owner, 9), SandboxMissing)
     with pytest.raises(SandboxGone):
         world.sandboxes.open(asked)
 
@@ -761,7 +761,7 @@ def test_an_image_that_is_not_there_is_named(world):
     asked = world.spec(image=MISSING)
     with pytest.raises(ImageMissing, match=MISSING):
         world.sandboxes.open(asked)
-    assert isinstance(world.sandboxes.reattach(asked.owner, 1), Gone)
+    assert isinstance(world.sandboxes.reattach(asked.owner, 1), SandboxMissing)
 
 
 def test_a_sweep_removes_what_has_no_living_owner_and_nothing_else(world):
@@ -770,7 +770,7 @@ def test_a_sweep_removes_what_has_no_living_owner_and_nothing_else(world):
     swept = world.sandboxes.sweep(everything_else)
     assert (swept.containers, swept.volumes) == ((left.owner,), (left.owner,))
     assert run(kept, "true").result.exit_code == 0
-    assert isinstance(world.sandboxes.reattach(left.owner, 9), Gone)
+    assert isinstance(world.sandboxes.reattach(left.owner, 9), SandboxMissing)
     world.sandboxes.destroy(kept.owner)
 
 
@@ -971,7 +971,7 @@ def test_a_paused_sandbox_can_be_taken_up_by_another_worker_and_destroyed(world)
     assert run(found, "true").result.exit_code == 0
     world.sandboxes.pause(made.owner)
     world.sandboxes.destroy(made.owner)
-    assert isinstance(world.sandboxes.reattach(made.owner, 3), Gone)
+    assert isinstance(world.sandboxes.reattach(made.owner, 3), SandboxMissing)
 
 
 def test_a_paused_sandbox_says_so_soon_whatever_it_is_asked_and_is_not_taken_for_gone(world):
@@ -1014,7 +1014,7 @@ def test_a_stopped_sandbox_comes_back_with_its_workspace_and_without_its_process
         with pytest.raises(SandboxGone) as gone:
             ask()
         assert not gone.value.was_sent  # so that whoever wanted it may have it run elsewhere
-    assert isinstance(world.sandboxes.reattach(made.owner, 1), Gone)
+    assert isinstance(world.sandboxes.reattach(made.owner, 1), SandboxMissing)
     again = world.sandboxes.start(asked)
     assert again.files.read("deep/kept").data == b"kept"
     assert again.files.stat("deep/kept").mode == 0o751
@@ -1048,7 +1048,7 @@ def test_a_stopped_sandbox_that_is_destroyed_never_comes_back(world):
         world.sandboxes.start(asked)
     with pytest.raises(SandboxGone):
         world.sandboxes.stop(made.owner)
-    assert isinstance(world.sandboxes.reattach(made.owner, 1), Gone)
+    assert isinstance(world.sandboxes.reattach(made.owner, 1), SandboxMissing)
 
 
 def test_a_stopped_sandbox_without_a_living_owner_is_swept(world, sandbox):

@@ -10,7 +10,7 @@ import shims
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.isolation.spec import LABEL_OWNER
-from codesdk.sandbox.port import Swept
+from codesdk.sandbox.port import SweepResult
 from codesdk.settings import Settings
 
 
@@ -44,7 +44,7 @@ class Remains:
         """How many it ever made, as far as they were watched."""
         return len(self._seen)
 
-    def sweep(self, alive: Collection[str] = ()) -> Swept:
+    def sweep(self, alive: Collection[str] = ()) -> SweepResult:
         """Remove all that has no living owner."""
         place = self._settings.workspaces_dir()
         sandboxes = DockerSandboxes(self._settings.instance_id(), Engine(self._settings.docker_host), workspaces=place)

@@ -16,7 +16,7 @@ from starlette.types import Message
 from codesdk.api.problems import internal_error
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault, InternalFault
-from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_attempt
+from codesdk.tenancy.access import AccessAllowed, AccessDenied, Action, Forbidden, may_attempt
 from codesdk.tenancy.principal import Principal, Unauthenticated
 from codesdk.webhooks import LINK_TOKEN_PREFIX, OneTimeLink
 
@@ -224,9 +224,9 @@ def authenticate(services: Services, key: str, action: Action) -> Principal:
 def _require_role(principal: Principal, action: Action) -> Principal:
     # Checked before any lookup, so that the answer reveals nothing about what exists. The target is checked later.
     match may_attempt(principal, action):
-        case Refused(reason=reason):
+        case AccessDenied(reason=reason):
             raise Forbidden(reason, advice="Ask an operator for the role.")
-        case Allowed():
+        case AccessAllowed():
             return principal
 
 

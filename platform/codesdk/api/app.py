@@ -22,7 +22,7 @@ from codesdk.api.routes.approval_pages import answer_throttle
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
-from codesdk.eventlog.audit.sealing import Sealer
+from codesdk.eventlog.audit.log_sealing import Sealer
 from codesdk.mcphost import McpHost
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.settings import Settings
@@ -50,7 +50,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         registry=services.registry,
         bundles=services.bundles,
         results=services.results,
-        desk=services.approvals,
+        approval_service=services.approvals,
         admit=services.authenticator.subject,
         resource=ProtectedResource(
             settings.public_url,

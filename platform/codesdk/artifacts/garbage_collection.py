@@ -44,10 +44,10 @@ class GarbageCollector:
         self._writer = writer
         self._clock = clock
 
-    def collect(self, *, strays: bool = False, stale_s: float = STALE_S) -> CollectionReport:
+    def collect(self, *, delete_unknown: bool = False, stale_s: float = STALE_S) -> CollectionReport:
         """Remove unreferenced blobs and abandoned writes.
 
-        `strays`: also remove objects that the database doesn't know and that are older than `stale_s` seconds. Use it
+        `delete_unknown`: also remove objects that the database doesn't know and that are older than `stale_s` seconds. Use it
         only if the blob store's location belongs to this database alone.
 
         Raises:
@@ -61,7 +61,7 @@ class GarbageCollector:
                 self._delete_row(key)
             removed += len(doomed)
         return CollectionReport(
-            blobs=removed, unfinished=unfinished, strays=self._delete_unknown(stale_s) if strays else 0
+            blobs=removed, unfinished=unfinished, strays=self._delete_unknown(stale_s) if delete_unknown else 0
         )
 
     def _unreferenced(self) -> list[str]:

@@ -30,7 +30,7 @@ class CallServices:
         *,
         registry: RegistryProvider,
         bundles: BundleProvider,
-        desk: ApprovalService,
+        approval_service: ApprovalService,
         log: EventLog,
         artifacts: ArtifactService,
         writer: Writer,
@@ -44,8 +44,8 @@ class CallServices:
             per_minute_of_tenant=settings.asks_per_minute_of_tenant,
             waiting=settings.asks_waiting,
         )
-        decisions = CallDecisions(bundles, desk, limits)
-        self.approval_flow = ApprovalFlow(desk, log, writer, wakeups)
+        decisions = CallDecisions(bundles, approval_service, limits)
+        self.approval_flow = ApprovalFlow(approval_service, log, writer, wakeups)
         self.deferred_approvals = DeferredApprovals(
             registry=registry,
             decisions=decisions,
@@ -60,7 +60,7 @@ class CallServices:
             decisions=decisions,
             approvals=self.approval_flow,
             deferred=self.deferred_approvals,
-            desk=desk,
+            approval_service=approval_service,
             log=log,
             artifacts=artifacts,
             writer=writer,
@@ -70,5 +70,13 @@ class CallServices:
             shadow=shadow,
         )
         self.lost_attempts = LostAttempts(
-            log, Retries(registry=registry, bundles=bundles, desk=desk, log=log, quotas=quotas, wakeups=wakeups)
+            log,
+            Retries(
+                registry=registry,
+                bundles=bundles,
+                approval_service=approval_service,
+                log=log,
+                quotas=quotas,
+                wakeups=wakeups,
+            ),
         )

@@ -11,7 +11,7 @@ from codesdk.bootstrap.admin_services import AdminServices
 from codesdk.bootstrap.artifact_services import ArtifactServices
 from codesdk.bootstrap.call_services import CallServices
 from codesdk.bootstrap.maintenance import lock_path
-from codesdk.bootstrap.outbound import OutboundServices
+from codesdk.bootstrap.notification_services import NotificationServices
 from codesdk.bootstrap.policy_audit import PolicyAudit
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
@@ -38,7 +38,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import ensure_schema
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginService, make_fetch
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
@@ -136,7 +136,7 @@ class Services:
         self.artifacts = artifact_services.artifacts
         self.collector = artifact_services.collector
         self.approvals = ApprovalService(self.database, self.ids)
-        self.outbound = OutboundServices(
+        self.outbound = NotificationServices(
             settings,
             database=self.database,
             writer=self.writer,
@@ -153,7 +153,7 @@ class Services:
             self.settings,
             registry=self.registry,
             bundles=self.bundles,
-            desk=self.approvals,
+            approval_service=self.approvals,
             log=self.log,
             artifacts=self.artifacts,
             writer=self.writer,
@@ -166,7 +166,7 @@ class Services:
         self.approval_flow = calls.approval_flow
         self.deferred_approvals = calls.deferred_approvals
         self.lost_attempts = calls.lost_attempts
-        self.results = Results(self.pipeline, self.log, self.tail, self.hints)
+        self.results = ResultWaiter(self.pipeline, self.log, self.tail, self.hints)
 
     def _wire_sessions(self, opened: ExitStack, session_rules: SessionRules, issuers: ActiveIssuers) -> None:
         settings = self.settings

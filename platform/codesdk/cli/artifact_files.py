@@ -99,11 +99,11 @@ def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
         printer.out.print(f"Deleted {gone.id}; its bytes go with a collection that finds nothing else that names them.")
 
 
-def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
+def collect(*, delete_unknown: bool, data_dir: Path | None, as_json: bool) -> None:
     """Run garbage collection on the database itself."""
     printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
-        done = record.collector.collect(strays=strays)
+        done = record.collector.collect(delete_unknown=delete_unknown)
     if as_json:
         printer.emit(done.model_dump())
     else:

@@ -51,7 +51,7 @@ from codesdk.mcphost.tool_calls.handler import CallHandler
 from codesdk.policy import BundleProvider
 from codesdk.registry import Prompt, Registry, RegistryProvider, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ class McpHost:
         pipeline: Pipeline,
         registry: RegistryProvider,
         bundles: BundleProvider,
-        results: Results,
-        desk: ApprovalService,
+        results: ResultWaiter,
+        approval_service: ApprovalService,
         admit: AuthenticateRequest,
         resource: ProtectedResource,
         artifacts: ArtifactService,
@@ -109,7 +109,7 @@ class McpHost:
         self._calls = CallHandler(
             pipeline=pipeline,
             results=results,
-            desk=desk,
+            approval_service=approval_service,
             clock=clock,
             wait_s=wait_s,
             limiter=CapacityLimiter(THREADS),

@@ -28,13 +28,13 @@ LabelValues = tuple[str, ...]
 """Values of labels."""
 
 
-def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[HostId, str]) -> Iterator[Metric]:
+def call_statistics_metrics(rows: Sequence[HistogramBucket], hosts: Mapping[HostId, str]) -> Iterator[Metric]:
     """Counters and histograms from stored buckets; `hosts`: names by id."""
-    here = [tally._replace(host=hosts[HostId(tally.host)]) for tally in tallies if HostId(tally.host) in hosts]
+    here = [row._replace(host=hosts[HostId(row.host)]) for row in rows if HostId(row.host) in hosts]
     names = list(hosts.values())
     codes = Counter(dict.fromkeys(INITIAL_CODES, 0))
-    for tally in _in_series(tallies, Series.RUN):
-        codes[tally.label] += tally.calls
+    for row in _in_series(rows, Series.RUN):
+        codes[row.label] += row.calls
     yield counter(
         "codesdk_calls_completed",
         "Attempts of tool calls that had started and have ended, by the code of their result; OK: no error.",
@@ -46,7 +46,7 @@ def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[H
         "How long calls that ran were queued before.",
         ["host"],
         Series.QUEUE,
-        _group_by(_in_series(here, Series.QUEUE), lambda tally: (tally.host,), [(name,) for name in names]),
+        _group_by(_in_series(here, Series.QUEUE), lambda row: (row.host,), [(name,) for name in names]),
     )
     yield _histogram(
         "codesdk_call_run_duration_seconds",
@@ -55,7 +55,7 @@ def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[H
         Series.RUN,
         _group_by(
             _in_series(here, Series.RUN),
-            lambda tally: (tally.host, "ok" if tally.label == OK else "error"),
+            lambda row: (row.host, "ok" if row.label == OK else "error"),
             [(name, outcome) for name in names for outcome in ("ok", "error")],
         ),
     )
@@ -64,23 +64,21 @@ def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[H
         "How long questions waited until they were settled.",
         ["outcome"],
         Series.ANSWER,
-        _group_by(
-            _in_series(tallies, Series.ANSWER), lambda tally: (tally.label,), [(how,) for how in APPROVAL_OUTCOMES]
-        ),
+        _group_by(_in_series(rows, Series.ANSWER), lambda row: (row.label,), [(how,) for how in APPROVAL_OUTCOMES]),
     )
 
 
-def _in_series(tallies: Iterable[HistogramBucket], series: Series) -> list[HistogramBucket]:
-    return [tally for tally in tallies if tally.series == series.value]
+def _in_series(rows: Iterable[HistogramBucket], series: Series) -> list[HistogramBucket]:
+    return [row for row in rows if row.series == series.value]
 
 
 def _group_by(
-    tallies: Iterable[HistogramBucket], key: Callable[[HistogramBucket], LabelValues], expected: Iterable[LabelValues]
+    rows: Iterable[HistogramBucket], key: Callable[[HistogramBucket], LabelValues], expected: Iterable[LabelValues]
 ) -> dict[LabelValues, list[HistogramBucket]]:
     """`expected`: keys to include even without buckets."""
     found: dict[LabelValues, list[HistogramBucket]] = {wanted: [] for wanted in expected}
-    for tally in tallies:
-        found.setdefault(key(tally), []).append(tally)
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
     return found
 
 
@@ -89,15 +87,13 @@ def _histogram(
 ) -> Metric:
     family = HistogramMetricFamily(name, what, labels=labels)
     bounds = BOUNDS_MS[series]
-    for key, tallies in found.items():
+    for key, rows in found.items():
         # A bucket from a version with other bounds counts toward the next higher bound.
         calls = [
-            sum(tally.calls for tally in tallies if low < tally.upto_ms <= high)
+            sum(row.calls for row in rows if low < row.upto_ms <= high)
             for low, high in zip((0, *bounds), bounds, strict=False)
         ]
-        total = sum(tally.calls for tally in tallies)
+        total = sum(row.calls for row in rows)
         buckets = [(str(high / MILLI), float(count)) for high, count in zip(bounds, accumulate(calls), strict=True)]
-        family.add_metric(
-            list(key), [*buckets, ("+Inf", float(total))], sum_value=sum(tally.seconds for tally in tallies)
-        )
+        family.add_metric(list(key), [*buckets, ("+Inf", float(total))], sum_value=sum(row.seconds for row in rows))
     return family

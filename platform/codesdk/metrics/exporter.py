@@ -47,8 +47,8 @@ class MetricsExporter:
             calls = {host.name: store.calls_of(connection, host.id) for host in hosts}
             sandboxes = {host.name: store.sandboxes_of(connection, host.id) for host in hosts}
             found = store.installation(connection)
-            tallies = statistics.all_buckets(connection)
-        yield from call_statistics.call_statistics_metrics(tallies, {host.id: host.name for host in hosts})
+            rows = statistics.all_buckets(connection)
+        yield from call_statistics.call_statistics_metrics(rows, {host.id: host.name for host in hosts})
         yield from current_state.open_call_metrics(calls)
         yield from current_state.host_metrics(hosts)
         yield from current_state.sandbox_metrics(sandboxes)

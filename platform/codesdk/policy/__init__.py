@@ -9,7 +9,7 @@ from __future__ import annotations
 from codesdk.policy.bundles.bundle import Bundle, Finding, load_bundle, unreadable_bundle
 from codesdk.policy.evaluation.decision import Reachability, decide, explain, may_ever_allow
 from codesdk.policy.evaluation.tool_access import AccessLevel, ToolAccess, tool_access
-from codesdk.policy.facts import Call, CallFacts, NamedTool, ToolFacts
+from codesdk.policy.facts import Call, CallFacts, ExampleTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.linting.linter import lint
 from codesdk.policy.rollout.active_bundles import ActiveBundles, BundleProvider, FixedBundle
@@ -22,9 +22,9 @@ __all__ = [
     "BundleProvider",
     "Call",
     "CallFacts",
+    "ExampleTool",
     "Finding",
     "FixedBundle",
-    "NamedTool",
     "PolicyInvalid",
     "Reachability",
     "ToolAccess",

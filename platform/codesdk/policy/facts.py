@@ -9,7 +9,7 @@ from codesdk.domain.decisions import Classification
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import ToolFacts
 
-__all__ = ["Call", "CallFacts", "NamedTool", "ToolFacts"]
+__all__ = ["Call", "CallFacts", "ExampleTool", "ToolFacts"]
 
 
 class CallFacts(Protocol):
@@ -33,7 +33,7 @@ class Call(FrozenModel):
     input: dict[str, Any]
 
 
-class NamedTool(FrozenModel):
+class ExampleTool(FrozenModel):
     """A tool that exists only for tests and examples."""
 
     name: str

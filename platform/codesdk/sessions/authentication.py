@@ -6,7 +6,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.sessions.service import SessionService
 from codesdk.sessions.session import NewSession, SessionUnknown
 from codesdk.storage.writer import Unit, Writer
-from codesdk.tenancy.access import Action, Allowed, Target, decide_access, may_attempt, require
+from codesdk.tenancy.access import AccessAllowed, Action, Target, decide_access, may_attempt, require
 from codesdk.tenancy.credentials import KEY_PREFIX
 from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.logins import LoginResult, LoginService, is_token
@@ -46,7 +46,7 @@ class SessionAuthenticator:
         # Checks current roles: a principal that lost the permission makes no calls in its old sessions either.
         target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
         decision = decide_access(found, Action.CALLS_MAKE, target)
-        if not isinstance(decision, Allowed):
+        if not isinstance(decision, AccessAllowed):
             require(decision, Unauthenticated("This session token is not valid."))
         return found
 

@@ -86,16 +86,16 @@ class SourceService:
         changes: ToolChanges,
         database: Database,
         clock: Clock,
-        roster: ServerReporter,
+        server_reporter: ServerReporter,
         secret_problem: SecretProblem = no_secrets,
     ) -> None:
-        """`roster`: publishes the servers' status. `secret_problem`: returns why a tenant's secret can't be used."""
+        """`server_reporter`: publishes the servers' status. `secret_problem`: returns why a tenant's secret can't be used."""
         self._registry = registry
         self._starter = starter
         self._changes = changes
         self._database = database
         self._clock = clock
-        self._roster = roster
+        self._server_reporter = server_reporter
         self._secret_problem = secret_problem
         self._lock = threading.Lock()
         self._servers: dict[ServerKey, Server] = {}
@@ -267,7 +267,7 @@ class SourceService:
         """Publish the servers' status for operators."""
         with self._lock:
             servers = sorted(self._servers.items(), key=lambda each: each[0])
-        self._roster.tell(
+        self._server_reporter.tell(
             [
                 ServerStatus(
                     source=key.source,

@@ -37,7 +37,7 @@ class Database:
         self.name = display_url(self.url)
         """The database's name for display."""
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, patience=ServerTimeouts(answer_s))
+        make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, timeouts=ServerTimeouts(answer_s))
         self.reader: Engine = make(self.url, writes=False)
         self.writer: Engine = make(self.url, writes=True)
         self._memory_anchor = self.reader.connect() if is_in_memory(self.url) else None

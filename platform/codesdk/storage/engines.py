@@ -22,20 +22,20 @@ READER_POOL_OVERFLOW = 15
 """Connections that a process keeps for reading, and how many more it opens under load."""
 
 
-def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
+def postgresql(url: URL, *, writes: bool, timeouts: ServerTimeouts) -> Engine:
     """Create an engine for PostgreSQL. Reads autocommit, each with its own snapshot; the writer uses transactions."""
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
         pool_size=1 if writes else READER_POOL_SIZE,
         max_overflow=READER_POOL_OVERFLOW,
-        pool_timeout=patience.lock_s,
+        pool_timeout=timeouts.lock_s,
         connect_args={
-            "connect_timeout": patience.connect_s,
+            "connect_timeout": timeouts.connect_s,
             "client_encoding": "utf8",
             "application_name": f"codesdk {'writer' if writes else 'reader'} {os.getpid()}",
             # Detects a broken network well before `answer_s`; otherwise heartbeats would wait that long, too.
-            "tcp_user_timeout": milliseconds(patience.connect_s),
+            "tcp_user_timeout": milliseconds(timeouts.connect_s),
             # Detects a vanished host within a minute; TCP's default is two hours.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
@@ -44,13 +44,13 @@ def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
     )
 
     def prepare(connection: Any, _record: object) -> None:
-        _run_setup(connection, _writer_settings(patience) if writes else _reader_settings(patience))
+        _run_setup(connection, _writer_settings(timeouts) if writes else _reader_settings(timeouts))
 
     def look(connection: Any, _record: object, _proxy: PoolProxiedConnection) -> None:
-        patience.check(engine.dialect)
+        timeouts.check(engine.dialect)
         _refuse_closed(connection)
 
-    event.listen(engine, "do_connect", patience.connect)
+    event.listen(engine, "do_connect", timeouts.connect)
     event.listen(engine, "connect", prepare)
     event.listen(engine, "checkout", look)
     return engine
@@ -98,13 +98,13 @@ def _refuse_closed(connection: Any) -> None:
     raise DisconnectionError("the server has closed this connection")
 
 
-def _reader_settings(patience: ServerTimeouts) -> str:
-    return _set_config(lock_timeout=patience.lock_s, statement_timeout=patience.statement_s)
+def _reader_settings(timeouts: ServerTimeouts) -> str:
+    return _set_config(lock_timeout=timeouts.lock_s, statement_timeout=timeouts.statement_s)
 
 
-def _writer_settings(patience: ServerTimeouts) -> str:
+def _writer_settings(timeouts: ServerTimeouts) -> str:
     # No statement_timeout: it would end a COMMIT's wait for a synchronous standby and report success.
-    limits = _set_config(lock_timeout=patience.lock_s, idle_in_transaction_session_timeout=patience.stalled_s)
+    limits = _set_config(lock_timeout=timeouts.lock_s, idle_in_transaction_session_timeout=timeouts.stalled_s)
     # An acknowledged event must survive power loss, whatever the server's default (docs/adr/0003).
     durable = (
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"

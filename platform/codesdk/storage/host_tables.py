@@ -44,11 +44,11 @@ source_servers = Table(  # the MCP servers of a host's worker, as last reported;
     Column("reason", Text, nullable=False),  # why it last ended
 )
 
-call_tallies = Table(  # histogram of call durations per host (toolcalls.tallies); normally written by its worker
+call_tallies = Table(  # histogram of call durations per host (toolcalls.statistics); normally written by its worker
     "call_tallies",
     metadata,
     Column("host_id", ID, ForeignKey("hosts.id"), primary_key=True),
-    Column("series", String(16), primary_key=True),  # see toolcalls.tallies.Series
+    Column("series", String(16), primary_key=True),  # see toolcalls.statistics.Series
     Column("label", String(48), primary_key=True),  # the call's outcome
     Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),  # the bucket's upper bound; 0: unbounded
     Column("calls", BigInteger, nullable=False),

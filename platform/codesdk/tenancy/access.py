@@ -130,7 +130,7 @@ class Target(FrozenModel):
     """`instance` for a principal with that reach, and its keys: a tenant's operator must not create a key of one."""
 
 
-class Allowed(FrozenModel):
+class AccessAllowed(FrozenModel):
     """The caller may do it."""
 
 
@@ -145,7 +145,7 @@ class RefusalReason(StrEnum):
     """The target exists, but needs a higher reach."""
 
 
-class Refused(FrozenModel):
+class AccessDenied(FrozenModel):
     """The caller may not do it."""
 
     why: RefusalReason
@@ -160,7 +160,7 @@ class Forbidden(Fault):
     exit_code = ExitCode.NO_PERMISSION
 
 
-def decide_access(caller: Principal | Subject, action: Action, target: Target) -> Allowed | Refused:
+def decide_access(caller: Principal | Subject, action: Action, target: Target) -> AccessAllowed | AccessDenied:
     """Decide whether `caller` may perform `action` on `target`. Pure. A principal has an API key, a subject a token."""
     grant = PERMISSIONS[action]
     refused = _check_caller(caller, grant)
@@ -168,20 +168,20 @@ def decide_access(caller: Principal | Subject, action: Action, target: Target) -
         return refused
     far = _reach(caller) is Reach.INSTANCE
     if target.tenant_id != caller.tenant_id and not (far and grant.across_tenants):
-        return Refused(why=RefusalReason.NOT_VISIBLE, reason="It is another tenant's.")
+        return AccessDenied(why=RefusalReason.NOT_VISIBLE, reason="It is another tenant's.")
     if isinstance(caller, Subject) and target.session_id != caller.session_id:
-        return Refused(why=RefusalReason.NOT_VISIBLE, reason="It is another session's.")
+        return AccessDenied(why=RefusalReason.NOT_VISIBLE, reason="It is another session's.")
     if target.reach is Reach.INSTANCE and not far:
-        return Refused(why=RefusalReason.REACH, reason="This is for an operator of the whole installation.")
-    return Allowed()
+        return AccessDenied(why=RefusalReason.REACH, reason="This is for an operator of the whole installation.")
+    return AccessAllowed()
 
 
-def may_attempt(caller: Principal | Subject, action: Action) -> Allowed | Refused:
+def may_attempt(caller: Principal | Subject, action: Action) -> AccessAllowed | AccessDenied:
     """Decide whether `caller` may perform `action` on any target at all, before the target is looked up."""
-    return _check_caller(caller, PERMISSIONS[action]) or Allowed()
+    return _check_caller(caller, PERMISSIONS[action]) or AccessAllowed()
 
 
-def require(decision: Allowed | Refused, unseen: Fault) -> None:
+def require(decision: AccessAllowed | AccessDenied, unseen: Fault) -> None:
     """Return if access is allowed, else raise.
 
     Raises:
@@ -189,23 +189,25 @@ def require(decision: Allowed | Refused, unseen: Fault) -> None:
         Fault: `unseen`, if the caller must not learn that the target exists.
     """
     match decision:
-        case Refused(why=RefusalReason.NOT_VISIBLE):
+        case AccessDenied(why=RefusalReason.NOT_VISIBLE):
             raise unseen
-        case Refused():
+        case AccessDenied():
             raise Forbidden(decision.reason, advice="Ask an operator.")
-        case Allowed():
+        case AccessAllowed():
             return
 
 
-def _check_caller(caller: Principal | Subject, grant: Permission) -> Refused | None:
+def _check_caller(caller: Principal | Subject, grant: Permission) -> AccessDenied | None:
     if isinstance(caller, Subject) is not grant.by_token:
         wanted = "a session's token" if grant.by_token else "an API key"
-        return Refused(why=RefusalReason.ROLE, reason=f"This takes {wanted}.")
+        return AccessDenied(why=RefusalReason.ROLE, reason=f"This takes {wanted}.")
     if not grant.roles.intersection(caller.roles):
         needed = ", ".join(sorted(grant.roles))
-        return Refused(why=RefusalReason.ROLE, reason=f"None of your roles may do this; it needs one of: {needed}.")
+        return AccessDenied(
+            why=RefusalReason.ROLE, reason=f"None of your roles may do this; it needs one of: {needed}."
+        )
     if grant.reach is Reach.INSTANCE and _reach(caller) is not Reach.INSTANCE:
-        return Refused(why=RefusalReason.ROLE, reason="This is for an operator of the whole installation.")
+        return AccessDenied(why=RefusalReason.ROLE, reason="This is for an operator of the whole installation.")
     return None
 
 

@@ -94,7 +94,7 @@ class ConcurrencySlot:
             self._call = None
 
 
-class Claims:
+class CallClaimer:
     """Takes the calls of one host."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Claims:
         *,
         registry: RegistryProvider,
         bundles: BundleProvider,
-        desk: ApprovalService,
+        approval_service: ApprovalService,
         log: EventLog,
         writer: Writer,
         host: HostId,
@@ -119,8 +119,8 @@ class Claims:
         self._quotas = quotas
         self._environment = execution_environment
         self._registry = registry
-        self._decisions = CallDecisions(bundles, desk)
-        self._desk = desk
+        self._decisions = CallDecisions(bundles, approval_service)
+        self._approval_service = approval_service
         self._log = log
         self._writer = writer
         self._host = host
@@ -162,7 +162,7 @@ class Claims:
         if stored is None:
             return None
         slot.take(stored.identity, stored.tenant_id)
-        asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
+        asked = self._approval_service.of_call(unit, stored.identity) if stored.digest is not None else None
         if (blocked := _blocked(stored)) is not None:
             return self._deny(unit, stored, asked, *blocked)
         tool = self._tool(stored)
@@ -222,7 +222,7 @@ class Claims:
 
     def _deny(self, unit: Unit, stored: CallRecord, asked: Approval | None, code: DenialCode, reason: str) -> Denied:
         if asked is not None:
-            self._desk.end(unit, asked.id, ApprovalState.APPROVED, ApprovalState.VOIDED)
+            self._approval_service.end(unit, asked.id, ApprovalState.APPROVED, ApprovalState.VOIDED)
         return deny(unit, self._log, stored, code, reason)
 
     def _check_still_allowed(
@@ -247,7 +247,7 @@ class Claims:
                     f"have taken effect ({decision.doubt}). Look at what is there, and call it again to ask about that."
                 )
             return "What was approved is not what would run now. Call it again to ask again."
-        return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
+        return None if self._approval_service.consume(unit, asked.id) else "The approval is not there any more."
 
     def _start(
         self,

@@ -118,7 +118,7 @@ class Execution:
             blocked_by=partial(self._blocked_by, claimed),
         )
         ran = _capture_fault(claimed, "run", lambda: self._run(claimed, output, acquisition))
-        if isinstance(ran, error_mapping.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
+        if isinstance(ran, error_mapping.CallReleased) or (isinstance(ran, Fault) and self._abandoned.is_set()):
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
         sandbox = acquisition.sandbox
@@ -136,7 +136,7 @@ class Execution:
         """Run the tool where it runs: in the session's sandbox, or on an MCP server."""
         if self._abandoned.is_set():
             call = claimed.stored.identity.tool_call_id
-            raise error_mapping.Released(f"The worker that claimed call {call} is leaving.")
+            raise error_mapping.CallReleased(f"The worker that claimed call {call} is leaving.")
         tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
         if isinstance(tool.runs, SourceCall):
             # No runner guards a server, so nothing else keeps a worker that was frozen from calling it.

@@ -72,7 +72,7 @@ class Pipeline:
         decisions: CallDecisions,
         approvals: ApprovalFlow,
         deferred: DeferredApprovals,
-        desk: ApprovalService,
+        approval_service: ApprovalService,
         log: EventLog,
         artifacts: ArtifactService,
         writer: Writer,
@@ -85,7 +85,7 @@ class Pipeline:
         self._decisions = decisions
         self._approvals = approvals
         self._deferred = deferred
-        self._desk = desk
+        self._approval_service = approval_service
         self._log = log
         self._artifacts = artifacts
         self._writer = writer
@@ -190,7 +190,11 @@ class Pipeline:
             stored = store.find_in_scope(connection, place, call) if ended is None else None
         if ended is not None:
             return _ended_outcome(ended)
-        return _outcome_of(stored, lambda: self._desk.latest_of_call(call, stored.identity.attempt)) if stored else None
+        return (
+            _outcome_of(stored, lambda: self._approval_service.latest_of_call(call, stored.identity.attempt))
+            if stored
+            else None
+        )
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class Pipeline:
         call, subject = request.call, request.subject
         earlier = EarlierCalls(unit, call, subject.session_id)
         if (first := earlier.of_same_id()) is not None:
-            return _outcome_of(first, lambda: self._desk.of_call(unit, first.identity))
+            return _outcome_of(first, lambda: self._approval_service.of_call(unit, first.identity))
         full: QueueFull | None = None
         if request.policy.effect is not Effect.DENY:  # a denial takes no place in the queue
             # From here on no other process records a call of the tenant.
@@ -309,9 +313,9 @@ class Pipeline:
             store.request_cancel(unit.connection, call)
             unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.subject.session_id))
             return True
-        asked = self._desk.of_call(unit, stored.identity)
+        asked = self._approval_service.of_call(unit, stored.identity)
         if asked is not None:
-            self._desk.end(unit, asked.id, asked.state, ApprovalState.CANCELLED)
+            self._approval_service.end(unit, asked.id, asked.state, ApprovalState.CANCELLED)
         deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
         return True
 

@@ -43,7 +43,7 @@ class _Update(NamedTuple):
     """The log cannot be followed any more; the call's own row still tells how it ends."""
 
 
-class Results:
+class ResultWaiter:
     """Hands each caller the end of its call."""
 
     def __init__(

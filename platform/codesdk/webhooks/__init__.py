@@ -10,7 +10,7 @@ from codesdk.webhooks.one_time_link import (
     OneTimeLink,
 )
 from codesdk.webhooks.one_time_link_service import LINK_TOKEN_PREFIX, OneTimeLinkService
-from codesdk.webhooks.sealing import Seal, SealBroken
+from codesdk.webhooks.secret_encryption import SealBroken, SecretCipher
 
 __all__ = [
     "LINK_TOKEN_PREFIX",
@@ -22,6 +22,6 @@ __all__ = [
     "LinkWithdrawn",
     "OneTimeLink",
     "OneTimeLinkService",
-    "Seal",
     "SealBroken",
+    "SecretCipher",
 ]

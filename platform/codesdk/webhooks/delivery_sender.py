@@ -20,7 +20,7 @@ from codesdk.webhooks.endpoint import EndpointKind
 from codesdk.webhooks.endpoint_service import KEY_PURPOSE, TARGET_PURPOSE
 from codesdk.webhooks.one_time_link_service import OneTimeLinkService
 from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMessage, Sender, SendResult
-from codesdk.webhooks.sealing import Seal
+from codesdk.webhooks.secret_encryption import SecretCipher
 
 LEASE_S = 60.0
 """Four times the deadline of a request, so that a slow sender does not lose its lease."""
@@ -52,7 +52,7 @@ class DeliverySender:
         database: Database,
         writer: Writer,
         clock: Clock,
-        seal: Seal,
+        seal: SecretCipher,
         tickets: OneTimeLinkService,
         senders: Mapping[EndpointKind, Sender],
         base_url: Callable[[], str],

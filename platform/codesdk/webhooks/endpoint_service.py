@@ -8,7 +8,7 @@ from codesdk.domain.clock import Clock, to_rfc3339
 from codesdk.domain.ids import DeliveryId, EndpointId, IdKind, Ids, PrincipalId, TenantId
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.tenancy.access import Action, Allowed, may_attempt
+from codesdk.tenancy.access import AccessAllowed, Action, may_attempt
 from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Unauthenticated
 from codesdk.webhooks import store
@@ -27,7 +27,7 @@ from codesdk.webhooks.endpoint import (
 )
 from codesdk.webhooks.http_senders import new_secret
 from codesdk.webhooks.outgoing_message import Sender
-from codesdk.webhooks.sealing import Seal
+from codesdk.webhooks.secret_encryption import SecretCipher
 
 TARGET_PURPOSE = "target:"
 KEY_PURPOSE = "signing-key:"
@@ -47,7 +47,7 @@ class EndpointService:
         writer: Writer,
         clock: Clock,
         ids: Ids,
-        seal: Seal,
+        seal: SecretCipher,
         directory: IdentityDirectory,
         senders: Mapping[EndpointKind, Sender],
     ) -> None:
@@ -251,7 +251,7 @@ class EndpointService:
             found = self._directory.active_principal(principal)
         except Unauthenticated as barred:
             raise unfit from barred
-        if found.tenant_id != tenant or not isinstance(may_attempt(found, Action.APPROVALS_DECIDE), Allowed):
+        if found.tenant_id != tenant or not isinstance(may_attempt(found, Action.APPROVALS_DECIDE), AccessAllowed):
             raise unfit
 
     def _load(self, tenant: TenantId, endpoint: str) -> store.StoredEndpoint:

@@ -23,7 +23,7 @@ from codesdk.webhooks.one_time_link import (
     LinkWithdrawn,
     OneTimeLink,
 )
-from codesdk.webhooks.sealing import Seal
+from codesdk.webhooks.secret_encryption import SecretCipher
 
 LINK_TOKEN_PREFIX = "csdk_tkt_"  # noqa: S105 (a prefix, no secret)
 _TOKEN = re.compile(r"csdk_tkt_([0-9A-HJKMNP-TV-Z]{26})_([A-Za-z0-9_-]{43})", re.ASCII)
@@ -33,7 +33,7 @@ _PURPOSE = "approval-ticket"
 class OneTimeLinkService:
     """Issues, reads and redeems links. Safe to use from any thread."""
 
-    def __init__(self, database: Database, ids: Ids, seal: Seal) -> None:
+    def __init__(self, database: Database, ids: Ids, seal: SecretCipher) -> None:
         self._database = database
         self._ids = ids
         self._seal = seal

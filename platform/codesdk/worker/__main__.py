@@ -33,7 +33,7 @@ from codesdk.worker.calls.listener import Listener
 from codesdk.worker.lifecycle.shutdown import Shutdown
 from codesdk.worker.lifecycle.watchdog import Watchdog
 from codesdk.worker.lifecycle.worker import DRAIN_S, SHUTDOWN_S, Worker
-from codesdk.worker.sandboxes.egress_record import EgressRecorder
+from codesdk.worker.sandboxes.egress_accounting import EgressRecorder
 
 _log = logging.getLogger("codesdk.worker")
 

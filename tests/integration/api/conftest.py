@@ -36,7 +36,7 @@ from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import ClaimedCall
@@ -76,10 +76,10 @@ class Worker:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._claims = Claims(
+        self._claims = CallClaimer(
             registry=services.registry,
             bundles=services.bundles,
-            desk=services.approvals,
+            approval_service=services.approvals,
             log=services.log,
             writer=services.writer,
             host=HOST,

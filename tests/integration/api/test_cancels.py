@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from codesdk.sandbox.port import Gone
+from codesdk.sandbox.port import SandboxMissing
 from sandboxes import alive
 from stage import wait_for
 from whole_stage import DEADLINE_S, Agent, Installation
@@ -106,4 +106,4 @@ async def until(fact) -> None:
 
 def is_gone(installation: Installation, agent: Agent) -> bool:
     found = installation.sandboxes.reattach(installation.owner_of(agent.session), installation.worker.host.generation)
-    return isinstance(found, Gone)
+    return isinstance(found, SandboxMissing)

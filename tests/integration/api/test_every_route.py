@@ -19,7 +19,15 @@ from codesdk.api.routes import ROUTERS
 from codesdk.approvals.grants import store
 from codesdk.domain.ids import IdKind, TenantId
 from codesdk.storage.schema import hosts
-from codesdk.tenancy.access import Action, Allowed, RefusalReason, Refused, Target, decide_access, may_attempt
+from codesdk.tenancy.access import (
+    AccessAllowed,
+    AccessDenied,
+    Action,
+    RefusalReason,
+    Target,
+    decide_access,
+    may_attempt,
+)
 from codesdk.tenancy.principal import Principal, Reach, Role
 
 ROUTES = sorted(
@@ -216,14 +224,14 @@ def test_each_caller_gets_from_each_route_what_the_table_says(world, method, pat
 def said_by(rule: Action | RouteAuth, principal: Principal, path: str, method: str, tenant: str) -> str:
     if isinstance(rule, RouteAuth):
         return "in"
-    if isinstance(may_attempt(principal, rule), Refused):
+    if isinstance(may_attempt(principal, rule), AccessDenied):
         return "forbidden"
     if path in SHARED or (method, path) in NAMES_NONE | NO_TENANTS:
         return "in"
     match decide_access(principal, rule, Target(tenant_id=TenantId(tenant))):
-        case Allowed():
+        case AccessAllowed():
             return "in"
-        case Refused(why=why):
+        case AccessDenied(why=why):
             return "unknown" if why is RefusalReason.NOT_VISIBLE else "forbidden"
 
 

@@ -121,9 +121,9 @@ def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subje
 def test_a_question_that_comes_while_nothing_waits_rings_and_is_put(daemon, subject, ask):
     with PendingApprovals(daemon, subject.session_id) as pending:
         assert pending.waiting() == []
-        os.read(pending.bell, 1024)
+        os.read(pending.wakeup_fd, 1024)
         waiting = ask(0)
-        assert select.select([pending.bell], [], [], LIMIT_S)[0]
+        assert select.select([pending.wakeup_fd], [], [], LIMIT_S)[0]
         assert [each.id for each in pending.waiting()] == [waiting.approval_id]
         daemon.vote(daemon.approval(waiting.approval_id), Verdict.REJECT)
         wait_for(lambda: pending.waiting() == [], "the answer was told", LIMIT_S)

@@ -94,7 +94,7 @@ def collect_the_rest(stage):
         clock=stage.clock,
     )
     stage.clock.advance(10**9)  # what was killed between two steps may have left a file without a row
-    collector.collect(strays=True)
+    collector.collect(delete_unknown=True)
     names = {artifact.blob_key for artifact in check(stage)}
     assert {found.key for found in stage.blobs.keys()} == names  # noqa: SIM118 (no mapping)
     assert list((stage.root / "artifacts" / "incoming").iterdir()) == []

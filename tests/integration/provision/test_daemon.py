@@ -56,7 +56,7 @@ def quiet(line):
 
 
 def ensure(desk, say=quiet):
-    return docker_engine.ensure(say, desk=desk, environ={})
+    return docker_engine.ensure(say, managed=desk, environ={})
 
 
 def test_an_engine_is_started_told_about_and_stopped(desk):
@@ -88,7 +88,7 @@ from codesdk.provision.servers.shared_server import SharedServer
 p = pathlib.Path({str(tmp_path)!r})
 places = DockerdPaths(p / "dockerd.log", p / "docker.sock", p / "dockerd.pid", p / "exec", p / "data",
                       {desk.places.flags!r}, {desk.places.launcher!r})
-e = engine.ensure(print, desk=ManagedEngine(SharedServer(p, "engine"), places), environ={{}})
+e = engine.ensure(print, managed=ManagedEngine(SharedServer(p, "engine"), places), environ={{}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL

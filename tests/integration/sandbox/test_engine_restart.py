@@ -14,7 +14,7 @@ from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.docker.lost_containers import _belongs_to, _foreign_processes, _is_namespace_init
 from codesdk.sandbox.isolation.spec import container_name
-from codesdk.sandbox.port import ExitKind, Gone
+from codesdk.sandbox.port import ExitKind, SandboxMissing
 from codesdk.sandbox.port.faults import CallCancelled, EngineRestarted, EngineUnavailable, SandboxGone
 from own_engine import OWN_ENGINE, running
 from sandboxes import request, run, spec
@@ -73,7 +73,7 @@ def test_a_call_under_way_ends_as_the_engines_restart_and_the_sandbox_is_gone_fo
     assert isinstance(held.outcome, EngineRestarted), held.outcome
     assert held.outcome.code == "ENGINE_RESTARTED"
     found = sandboxes.reattach(asked.owner, 2)
-    assert isinstance(found, Gone)
+    assert isinstance(found, SandboxMissing)
     assert "engine was restarted" in found.reason
     with pytest.raises(EngineRestarted):
         sandbox.files.stat(".")
@@ -144,7 +144,7 @@ def test_what_an_engine_forgot_is_ended_before_its_sandbox_goes_on(forgetful):
 
 def test_what_an_engine_forgot_is_ended_when_a_worker_finds_it_gone(forgetful):
     made, asked = forgetful
-    assert isinstance(made.reattach(asked.owner, 2), Gone)
+    assert isinstance(made.reattach(asked.owner, 2), SandboxMissing)
     assert inits_of(asked) == []
 
 

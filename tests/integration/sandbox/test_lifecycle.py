@@ -14,7 +14,7 @@ from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.images import builder
 from codesdk.sandbox.isolation import spec as specs
-from codesdk.sandbox.port import Gone
+from codesdk.sandbox.port import SandboxMissing
 from codesdk.sandbox.port.faults import EngineUnavailable, ImageRefused, ImageUnusable, IsolationDrift, SandboxGone
 from sandboxes import DEADLINE_S, run
 
@@ -49,7 +49,7 @@ def test_a_container_that_was_killed_is_gone_and_is_not_started_again(sandboxes,
     with pytest.raises(SandboxGone, match="137"):
         run(made, "true")
     found = sandboxes.reattach(asked.owner, 2)
-    assert isinstance(found, Gone)
+    assert isinstance(found, SandboxMissing)
     with pytest.raises(SandboxGone):
         sandboxes.open(asked)
     assert left(sandboxes) == 0

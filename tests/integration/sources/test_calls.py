@@ -176,7 +176,7 @@ def test_a_call_that_policy_denies_starts_no_server(line):
 def test_a_call_that_policy_asks_about_waits_for_a_person(line):
     waiting = line.submit("fx.refuse")
     assert isinstance(waiting, Waiting)
-    asked = line.stage.desk.find(line.stage.subject.tenant_id, waiting.approval_id)
+    asked = line.stage.approval_service.find(line.stage.subject.tenant_id, waiting.approval_id)
     line.pipeline.vote(
         asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=line.stage.principal.id, comment=None
     )

@@ -20,7 +20,7 @@ from codesdk.worker.deferred_approvals import dry_runs
 from codesdk.worker.lifecycle import worker as process
 from codesdk.worker.lifecycle.worker import Worker
 from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
-from codesdk.worker.workspaces.snapshot_file import SnapshotFile
+from codesdk.worker.workspaces.workspace_copy import SnapshotFile
 
 
 def die():

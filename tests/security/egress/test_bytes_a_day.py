@@ -12,7 +12,7 @@ from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason, Refusal
 from codesdk.sandbox.egress.relay import ByteCredit
-from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, EgressRecorder
+from codesdk.worker.sandboxes.egress_accounting import FIRST_RESERVATION, EgressRecorder
 from egress_stage import OWNER, HttpServer, rules, staged
 from stage import staged as installed
 

@@ -14,13 +14,13 @@ import pytest
 
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.domain.subjects import Subject
-from codesdk.policy import Call, NamedTool, decide, load_bundle
-from codesdk.policy.shell.views import analyze_line
+from codesdk.policy import Call, ExampleTool, decide, load_bundle
+from codesdk.policy.shell.command_analysis import analyze_line
 from sandboxes import run
 from shell_lines import HARNESS, line
 
 LINES = 400
-EXEC = NamedTool(name="workspace.exec", classification=Classification.DANGEROUS)
+EXEC = ExampleTool(name="workspace.exec", classification=Classification.DANGEROUS)
 SUBJECT = Subject(tenant_id="ten_1", principal_id="prn_1", session_id="ses_1")
 SEEDS = (1, 2)
 

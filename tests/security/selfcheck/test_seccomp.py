@@ -8,8 +8,8 @@ from collections import Counter
 from codesdk.sandbox.isolation.spec import security_options
 from codesdk.sandbox.profiles.profile import Profile, Seccomp
 from codesdk.sandbox.seccomp import document, option
+from codesdk.sandbox.seccomp.allowed_syscalls import ENOSYS_CALLS, GRANTS
 from codesdk.sandbox.seccomp.denials import DENIALS
-from codesdk.sandbox.seccomp.grants import ENOSYS_CALLS, GRANTS
 from codesdk.sandbox.selfcheck.syscall_numbers import NUMBERS
 
 

@@ -10,7 +10,7 @@ from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.egress.secret_files import SecretFiles
-from codesdk.worker.sandboxes.egress_record import EgressRecorder
+from codesdk.worker.sandboxes.egress_accounting import EgressRecorder
 from egress_stage import Attempts, Authority, HttpServer, rules
 from source_stage import source_stage, until
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from codesdk.sandbox.isolation import spec as specs
-from codesdk.sandbox.port import Gone, SharedWorkspace
+from codesdk.sandbox.port import SandboxMissing, SharedWorkspace
 from codesdk.sandbox.port.faults import SandboxGone
 from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxState
@@ -100,7 +100,7 @@ def test_a_workspace_that_is_not_there_is_not_made(sandboxes, sandbox_image):
         sandboxes.open(asked)
     volumes = sandboxes._engine.api.volumes()["Volumes"] or []
     assert specs.container_name(sandboxes._instance, lender) not in {volume["Name"] for volume in volumes}
-    assert isinstance(sandboxes.reattach(asked.owner, 1), Gone)
+    assert isinstance(sandboxes.reattach(asked.owner, 1), SandboxMissing)
     sandboxes.destroy(asked.owner)
 
 

@@ -14,7 +14,7 @@ from codesdk.toolcalls.records.call_record import Waiting
 def ask(stage, path="a", subject=None):
     outcome = stage.pipeline.submit("workspace.write", {"path": path, "content": "b"}, subject or stage.subject)
     assert isinstance(outcome, Waiting)
-    return stage.desk.find((subject or stage.subject).tenant_id, outcome.approval_id)
+    return stage.approval_service.find((subject or stage.subject).tenant_id, outcome.approval_id)
 
 
 def vote(stage, asked, verdict=Verdict.APPROVE, by=None):
@@ -23,7 +23,7 @@ def vote(stage, asked, verdict=Verdict.APPROVE, by=None):
 
 
 def told(stage, after=0, tenant=None):
-    page = stage.desk.feeds.page(tenant or stage.principal.tenant_id, after)
+    page = stage.approval_service.feeds.page(tenant or stage.principal.tenant_id, after)
     return [(news.number, news.kind.value, news.approval.id) for news in page]
 
 
@@ -40,15 +40,15 @@ def test_each_thing_that_happens_to_an_approval_is_told_once_in_order(stage):
         (5, "voted", two.id),
         (6, "decided", two.id),
     ]
-    news = stage.desk.feeds.page(stage.principal.tenant_id, 2)[0]
+    news = stage.approval_service.feeds.page(stage.principal.tenant_id, 2)[0]
     assert (news.by, news.approval.state) == (stage.principal.id, ApprovalState.APPROVED)
-    assert stage.desk.feeds.place(stage.principal.tenant_id) == ("0", 6)
+    assert stage.approval_service.feeds.place(stage.principal.tenant_id) == ("0", 6)
 
 
 @pytest.mark.parametrize("how", ["expired", "cancelled", "voided", "closed"])
 def test_an_end_without_a_vote_is_told_too(stage, how):
     asked = ask(stage)
-    before = stage.desk.feeds.place(asked.tenant_id).last
+    before = stage.approval_service.feeds.place(asked.tenant_id).last
     if how == "expired":
         stage.sql(f"UPDATE approvals SET expires_at = {stage.now}")
         assert stage.expire_overdue() == 1
@@ -67,11 +67,11 @@ def test_an_end_without_a_vote_is_told_too(stage, how):
 
 def test_a_refused_vote_and_a_rolled_back_question_tell_nothing(stage):
     asked = ask(stage)
-    before = stage.desk.feeds.place(asked.tenant_id)
+    before = stage.approval_service.feeds.place(asked.tenant_id)
     eve, _ = stage.enroll("default", "eve", Role.DEVELOPER)
     with pytest.raises(Exception, match="cannot vote"):
         vote(stage, asked, by=eve)
-    assert stage.desk.feeds.place(asked.tenant_id) == before
+    assert stage.approval_service.feeds.place(asked.tenant_id) == before
 
 
 def test_tenants_have_feeds_of_their_own(stage):
@@ -81,7 +81,7 @@ def test_tenants_have_feeds_of_their_own(stage):
     assert told(stage) == [(1, "requested", ours.id)]
     assert told(stage, tenant=eve.tenant_id) == [(1, "requested", theirs.id)]
     both = {stage.principal.tenant_id: 1, eve.tenant_id: 1}
-    assert stage.desk.feeds.latest_numbers([*both, "ten_unknown"]) == both
+    assert stage.approval_service.feeds.latest_numbers([*both, "ten_unknown"]) == both
 
 
 def test_numbers_are_dense_and_in_order_however_many_write_at_once(stage, at_once):
@@ -112,8 +112,8 @@ def test_a_restored_copy_has_another_epoch_in_every_tenants_feed(stage):
     ask(stage)
     quiet, _ = stage.enroll("quiet", "q")
     stage.writer.run(lambda unit: renew_epochs(unit.connection, stage.ids))
-    ours, theirs = (stage.desk.feeds.place(each.tenant_id) for each in (stage.principal, quiet))
+    ours, theirs = (stage.approval_service.feeds.place(each.tenant_id) for each in (stage.principal, quiet))
     assert ours.last == 1
     assert len({ours.epoch, theirs.epoch, "0"}) == 3
     ask(stage, "next")
-    assert stage.desk.feeds.place(stage.principal.tenant_id) == (ours.epoch, 2)
+    assert stage.approval_service.feeds.place(stage.principal.tenant_id) == (ours.epoch, 2)

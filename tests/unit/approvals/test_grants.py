@@ -54,7 +54,7 @@ def run(stage, line):
 def give(stage, waiting, wish=SESSION, comment="fine"):
     """Approve that call with a grant, and let it run; the grant."""
     assert isinstance(waiting, Waiting)
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     stage.pipeline.vote(
         asked.tenant_id,
         asked.id,
@@ -65,7 +65,7 @@ def give(stage, waiting, wish=SESSION, comment="fine"):
         wish=wish,
     )
     end(stage, stage.claims().take())
-    return stage.desk.grants.listing(asked.tenant_id)[0]
+    return stage.approval_service.grants.listing(asked.tenant_id)[0]
 
 
 def end(stage, claimed):
@@ -82,7 +82,7 @@ def passed_over(stage, subject=None):
 
 
 def grant_of(stage, grant):
-    return stage.desk.grants.find(grant.tenant_id, grant.id)
+    return stage.approval_service.grants.find(grant.tenant_id, grant.id)
 
 
 def test_a_grant_for_the_session_lets_calls_of_its_rule_through(stage):
@@ -117,7 +117,7 @@ def test_a_call_by_grant_is_told_from_one_that_a_person_saw(stage):
 
 def test_an_answer_without_a_grant_gives_none(stage):
     waiting = write(stage)
-    give_nothing = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    give_nothing = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     stage.pipeline.vote(
         give_nothing.tenant_id,
         give_nothing.id,
@@ -127,7 +127,7 @@ def test_an_answer_without_a_grant_gives_none(stage):
         comment=None,
         wish=GrantRequest(kind=GrantKind.ONCE),
     )
-    assert stage.desk.grants.listing(stage.principal.tenant_id) == []
+    assert stage.approval_service.grants.listing(stage.principal.tenant_id) == []
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_use_whose_call_could_not_run_is_given_back(stage):
 def test_a_revoked_grant_lets_nothing_more_start_also_not_what_waits_in_the_queue(stage):
     grant = give(stage, write(stage))
     write(stage, "queued")
-    revoke = stage.desk.grants.revoke
+    revoke = stage.approval_service.grants.revoke
     done = stage.writer.run(lambda u: revoke(u, grant.tenant_id, grant.id, by=stage.principal.id, why="Enough."))
     assert (done.state, done.ended_by, done.ended_why) == (GrantState.ENDED, stage.principal.id, "Enough.")
     assert stage.claims().take().code is DenialCode.VOIDED
@@ -286,7 +286,7 @@ def test_one_until_a_moment_is_for_the_principals_other_sessions_and_for_nobody_
     eve, _ = stage.enroll("other", "eve")
     assert isinstance(write(stage, subject=stage.open_session(eve)), Waiting)
     with pytest.raises(GrantUnknown):
-        stage.desk.grants.find(eve.tenant_id, grant.id)
+        stage.approval_service.grants.find(eve.tenant_id, grant.id)
 
 
 def test_one_for_the_same_input_is_for_that_alone(stage):
@@ -320,4 +320,4 @@ def test_of_many_claims_at_once_no_more_start_than_there_are_uses(stage, at_once
         if isinstance(found, ClaimedCall):
             end(stage, found)
     assert started == 3
-    assert stage.desk.grants.listing(stage.principal.tenant_id)[0].state is GrantState.USED_UP
+    assert stage.approval_service.grants.listing(stage.principal.tenant_id)[0].state is GrantState.USED_UP

@@ -41,7 +41,7 @@ class OneApproval(RuleBasedStateMachine):
         given = {"path": str(self.number), "content": ""}
         waiting = self.stage.pipeline.submit("workspace.write", given, self.stage.subject)
         self.call = waiting.identity.tool_call_id
-        self.asked = self.stage.desk.find(self.stage.principal.tenant_id, waiting.approval_id)
+        self.asked = self.stage.approval_service.find(self.stage.principal.tenant_id, waiting.approval_id)
 
     def may(self, name):
         return (name in ("ann", "bob", "cem") and name not in self.left) or (name == "lea" and self.escalated)
@@ -124,7 +124,7 @@ class OneApproval(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "asked"):
             return
-        assert self.stage.desk.find(self.asked.tenant_id, self.asked.id).state == self.state
+        assert self.stage.approval_service.find(self.asked.tenant_id, self.asked.id).state == self.state
         kinds = [event.type.value for event in self.stage.events() if event.payload.get("tool_call_id") == self.call]
         assert kinds.count("tool.call.started") == kinds.count("tool.call.approved") == (self.state == "consumed")
         self.stage.cancel(self.call, "over")

@@ -18,7 +18,7 @@ OTHER_DIGEST = "sha256:" + "1" * 64
 def asked(stage):
     outcome = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
     assert isinstance(outcome, Waiting)
-    return stage.desk.find(stage.principal.tenant_id, outcome.approval_id)
+    return stage.approval_service.find(stage.principal.tenant_id, outcome.approval_id)
 
 
 def vote(stage, asked, verdict=Verdict.APPROVE, *, digest=None, by=None, tenant=None, comment=None):
@@ -38,7 +38,7 @@ def approver(stage, name, *groups, role=Role.APPROVER, kind=None):
 
 
 def state(stage, asked):
-    return stage.desk.find(asked.tenant_id, asked.id).state
+    return stage.approval_service.find(asked.tenant_id, asked.id).state
 
 
 def expire(stage, seconds_ago=0.0):
@@ -100,16 +100,19 @@ def test_expiry_is_judged_by_the_databases_clock_and_needs_no_sweep(stage, asked
     assert state(stage, asked) is ApprovalState.PENDING
     expire(stage)
     assert state(stage, asked) is ApprovalState.EXPIRED
-    assert stage.desk.listing(asked.tenant_id, ApprovalState.PENDING, None) == []
-    assert [a.id for a in stage.desk.listing(asked.tenant_id, ApprovalState.EXPIRED, None)] == [asked.id]
+    assert stage.approval_service.listing(asked.tenant_id, ApprovalState.PENDING, None) == []
+    assert [a.id for a in stage.approval_service.listing(asked.tenant_id, ApprovalState.EXPIRED, None)] == [asked.id]
 
 
 def test_expiry_is_judged_inside_the_deciding_statement(stage, asked):
     # The approval expires between the look and the write: only a statement that judges by itself notices.
     def work(unit):
-        assert stage.desk.of_call(unit, stored_call(stage.database, asked.tool_call_id).identity).state == "pending"
+        assert (
+            stage.approval_service.of_call(unit, stored_call(stage.database, asked.tool_call_id).identity).state
+            == "pending"
+        )
         unit.connection.exec_driver_sql("UPDATE approvals SET expires_at = 1")
-        return stage.desk.vote(
+        return stage.approval_service.vote(
             unit, asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
         )
 
@@ -130,8 +133,8 @@ def test_another_tenants_approval_does_not_exist(stage, asked):
         vote(stage, asked, tenant=stranger.tenant_id, by=stranger.id)
     assert unknown.value.status == 404
     with pytest.raises(ApprovalUnknown):
-        stage.desk.find(stranger.tenant_id, asked.id)
-    assert stage.desk.listing(stranger.tenant_id, None, None) == []
+        stage.approval_service.find(stranger.tenant_id, asked.id)
+    assert stage.approval_service.listing(stranger.tenant_id, None, None) == []
     assert state(stage, asked) is ApprovalState.PENDING
 
 
@@ -168,23 +171,23 @@ def test_of_fifty_voters_at_once_exactly_one_decides(stage, asked):
 
 def test_an_approval_is_consumed_once(stage, asked):
     vote(stage, asked)
-    assert stage.writer.run(lambda unit: stage.desk.consume(unit, asked.id))
-    assert not stage.writer.run(lambda unit: stage.desk.consume(unit, asked.id))
+    assert stage.writer.run(lambda unit: stage.approval_service.consume(unit, asked.id))
+    assert not stage.writer.run(lambda unit: stage.approval_service.consume(unit, asked.id))
 
 
 @pytest.mark.parametrize("verdict", [None, Verdict.REJECT])
 def test_what_was_not_approved_cannot_be_consumed(stage, asked, verdict):
     if verdict:
         vote(stage, asked, verdict)
-    assert not stage.writer.run(lambda unit: stage.desk.consume(unit, asked.id))
+    assert not stage.writer.run(lambda unit: stage.approval_service.consume(unit, asked.id))
 
 
 def test_the_listing_is_filtered_by_session_and_state(stage, asked):
     other = stage.open_session()
     stage.pipeline.submit("workspace.write", {"path": "c", "content": "d"}, other)
-    assert len(stage.desk.listing(asked.tenant_id, None, None)) == 2
-    assert [a.id for a in stage.desk.listing(asked.tenant_id, None, stage.session.id)] == [asked.id]
-    assert stage.desk.listing(asked.tenant_id, ApprovalState.REJECTED, None) == []
+    assert len(stage.approval_service.listing(asked.tenant_id, None, None)) == 2
+    assert [a.id for a in stage.approval_service.listing(asked.tenant_id, None, stage.session.id)] == [asked.id]
+    assert stage.approval_service.listing(asked.tenant_id, ApprovalState.REJECTED, None) == []
 
 
 def test_a_person_speaks_in_the_log_with_their_source(stage, asked):
@@ -203,7 +206,7 @@ class PowerCut(Exception):
 
 def test_a_process_that_ends_between_vote_and_commit_has_counted_nothing(stage, asked):
     def cut(unit):
-        stage.desk.vote(
+        stage.approval_service.vote(
             unit, asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
         )
         raise PowerCut

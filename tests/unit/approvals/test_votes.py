@@ -46,7 +46,7 @@ def ask(stage, approval, more="", *, waits=True):
     stage.bundle = bundle(stage.root / "asking", policy, stage.registry)
     stage.pipeline = stage.pipeline_with(stage.bundle)
     outcome = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
-    return stage.desk.find(stage.principal.tenant_id, outcome.approval_id) if waits else outcome
+    return stage.approval_service.find(stage.principal.tenant_id, outcome.approval_id) if waits else outcome
 
 
 def vote(stage, asked, by, verdict=APPROVE):

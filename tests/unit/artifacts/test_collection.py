@@ -121,8 +121,8 @@ def test_bytes_that_the_database_does_not_know_go_only_where_asked_and_only_when
     made = put(stage, keeping)
     blobs.content["ab-stray"] = (b"stray", stage.clock.now().timestamp())
     assert collector.collect() == CollectionReport()
-    assert collector.collect(strays=True) == CollectionReport()
+    assert collector.collect(delete_unknown=True) == CollectionReport()
     stage.clock.advance(48 * 3600)
     assert collector.collect() == CollectionReport()
-    assert collector.collect(strays=True) == CollectionReport(strays=1)
+    assert collector.collect(delete_unknown=True) == CollectionReport(strays=1)
     assert list(blobs.content) == [made.blob_key]

@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail, store
-from codesdk.eventlog.audit.sealing import Sealer
+from codesdk.eventlog.audit.log_sealing import Sealer
 from codesdk.eventlog.audit.verification import verify_audit
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Principal, Reach, Role

@@ -9,14 +9,14 @@ import pytest
 
 from codesdk.domain.decisions import Classification, PermissionMode
 from codesdk.domain.subjects import Subject
-from codesdk.policy import Call, NamedTool, decide, load_bundle
+from codesdk.policy import Call, ExampleTool, decide, load_bundle
 
 REPOSITORY = Path(__file__).parents[3]
 TOOLS = tuple(sorted(path.stem for path in (REPOSITORY / "tool-registry").glob("*.yaml")))
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "policy"
-READ = NamedTool(name="workspace.read", classification=Classification.READ_ONLY)
-WRITE = NamedTool(name="workspace.write", classification=Classification.WRITE)
-EXEC = NamedTool(name="workspace.exec", classification=Classification.DANGEROUS, enabled=False)
+READ = ExampleTool(name="workspace.read", classification=Classification.READ_ONLY)
+WRITE = ExampleTool(name="workspace.write", classification=Classification.WRITE)
+EXEC = ExampleTool(name="workspace.exec", classification=Classification.DANGEROUS, enabled=False)
 
 
 def subject(mode=PermissionMode.AUTO, **kwargs):

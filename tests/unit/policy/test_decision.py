@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codesdk.domain.decisions import Classification, Effect, PermissionMode, SandboxBounds
 from codesdk.policy import (
     Call,
-    NamedTool,
+    ExampleTool,
     Reachability,
     decide,
     explain,
@@ -249,6 +249,6 @@ def test_lint_finds_useless_and_toothless_rules(write_bundle, tmp_path):
 
 
 def test_an_unknown_classification_of_tool_falls_to_the_default(write_bundle):
-    tool = NamedTool(name="http.fetch", classification=Classification.NETWORK)
+    tool = ExampleTool(name="http.fetch", classification=Classification.NETWORK)
     bundle = write_bundle("rules: [{id: a, effect: allow, classification: [read-only, write]}]\n")
     assert decide(Call(name="http.fetch", input={}), tool, subject(), bundle).effect is DENY

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import Call, NamedTool, PolicyInvalid, decide
+from codesdk.policy import Call, ExampleTool, PolicyInvalid, decide
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.schema.host_patterns import host_of
 
 from .conftest import subject
 
-FETCH = NamedTool(name="http.fetch", classification=Classification.NETWORK)
+FETCH = ExampleTool(name="http.fetch", classification=Classification.NETWORK)
 
 
 @pytest.mark.parametrize(

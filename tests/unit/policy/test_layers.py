@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import Call, PolicyInvalid, Reachability, decide, load_bundle, may_ever_allow
+from codesdk.policy.bundles.bundle_files import read_bundle_texts
 from codesdk.policy.bundles.layers import SESSION, make_session_layer, make_tenant_layer, merge_layers
-from codesdk.policy.bundles.texts import read_bundle_texts
 
 from .conftest import TOOLS, WRITE, subject
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from codesdk.policy import Call, NamedTool, lint, load_bundle
+from codesdk.policy import Call, ExampleTool, lint, load_bundle
 from codesdk.policy.linting.containment import contains
-from codesdk.policy.matching.argument_tests import glob_matcher
+from codesdk.policy.matching.argument_conditions import glob_matcher
 from codesdk.policy.matching.compiled_rules import MatchOutcome, PolicyInput, compile_rule
 from codesdk.policy.schema.models import Matcher, Rule
 from codesdk.registry import Registry
@@ -216,7 +216,7 @@ def test_what_one_matcher_contains_matches_wherever_the_other_does(wide, narrow,
         compile_rule(Rule.model_validate({"id": "r", "effect": effect, **matcher}), "", 1) for matcher in (wide, mixed)
     ]
     for name, kind, given_input, roles, labels in calls:
-        tool = NamedTool(name=name, classification=kind)
+        tool = ExampleTool(name=name, classification=kind)
         caller = subject(roles=tuple(sorted(roles)), labels=labels)
         question = PolicyInput(Call(name=name, input=given_input), tool, caller)
         outer, inner = (rule.match(question) for rule in rules)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Classification
-from codesdk.policy import Call, NamedTool, decide, explain, load_bundle
+from codesdk.policy import Call, ExampleTool, decide, explain, load_bundle
 
 from .conftest import TOOLS, subject
 
-EXEC = NamedTool(name="workspace.exec", classification=Classification.DANGEROUS)
+EXEC = ExampleTool(name="workspace.exec", classification=Classification.DANGEROUS)
 VALUES = st.sampled_from(
     [None, True, 1, 1.0, 0, "a", "a/b", "/workspace/a/b/c", "../x", "a/../a", ".", "", "a\0b", [], {}, ["a"], "b"]
 )

@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.documents import dump_yaml
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import NamedTool, load_bundle
+from codesdk.policy import ExampleTool, load_bundle
 from codesdk.policy.evaluation.comparison import compare_bundles
 from codesdk.policy.evaluation.query import PolicyQuery, evaluate
 from codesdk.policy.rule_suggestion import NoSafeRule, suggest_case, suggest_rule
@@ -16,8 +16,8 @@ from codesdk.policy.testing.cases import read_expectations, run_cases
 
 from .conftest import READ, TOOLS, WRITE, cases
 
-EXEC_ON = NamedTool(name="workspace.exec", classification=Classification.DANGEROUS)
-FETCH = NamedTool(name="http.fetch", classification=Classification.NETWORK)
+EXEC_ON = ExampleTool(name="workspace.exec", classification=Classification.DANGEROUS)
+FETCH = ExampleTool(name="http.fetch", classification=Classification.NETWORK)
 KNOWN = {tool.name: tool for tool in (READ, WRITE, EXEC_ON, FETCH)}
 ALLOW, ASK = Effect.ALLOW, Effect.ASK
 SHELL = [case for case in cases("shell-cases.jsonl") if "command" in case]

@@ -137,7 +137,7 @@ def test_the_thread_writes_what_it_counted_before_it_ends(office, shadow):
 def test_the_pipeline_shows_every_call_and_obeys_the_bundle_in_force(stage, office, shadow):
     version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY, "default: deny\n")}, "prn_boss")
     office.active.refresh()
-    pipeline = stage.pipeline_of(stage.registry, CallDecisions(office.active, stage.desk), shadow=shadow)
+    pipeline = stage.pipeline_of(stage.registry, CallDecisions(office.active, stage.approval_service), shadow=shadow)
     outcomes = [
         pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject),
         pipeline.submit("workspace.read", {"path": "a"}, stage.subject),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import load_bundle
+from codesdk.policy.shell.allow_wrappers import wrapped_commands
+from codesdk.policy.shell.command_analysis import analyze_line
 from codesdk.policy.shell.commands import SimpleCommand
-from codesdk.policy.shell.transparent_wrappers import wrapped_commands
-from codesdk.policy.shell.views import analyze_line
 from codesdk.policy.shell.words import UNKNOWN, Word, unquote
 
 from .conftest import FIXTURES, TOOLS, decide_line

@@ -37,7 +37,7 @@ def answering(tmp_path):
 
 def test_an_engine_that_answers_is_used_and_never_stopped(answering, tmp_path):
     found = docker_engine.ensure(
-        pytest.fail, desk=docker_engine.managed_engine(tmp_path), environ={"DOCKER_HOST": answering}
+        pytest.fail, managed=docker_engine.managed_engine(tmp_path), environ={"DOCKER_HOST": answering}
     )
     assert (found.host, found.started_by_us) == (answering, False)
     assert not found.stop()
@@ -46,7 +46,7 @@ def test_an_engine_that_answers_is_used_and_never_stopped(answering, tmp_path):
 def test_our_variable_goes_before_dockers(answering, tmp_path):
     found = docker_engine.ensure(
         pytest.fail,
-        desk=docker_engine.managed_engine(tmp_path),
+        managed=docker_engine.managed_engine(tmp_path),
         environ={"DOCKER_HOST": "unix:///nowhere", "CODESDK_DOCKER_HOST": answering},
     )
     assert found.host == answering
@@ -56,7 +56,7 @@ def test_a_chosen_engine_that_does_not_answer_is_a_fault_and_nothing_is_installe
     with pytest.raises(docker_engine.EngineMissing) as caught:
         docker_engine.ensure(
             pytest.fail,
-            desk=docker_engine.managed_engine(tmp_path),
+            managed=docker_engine.managed_engine(tmp_path),
             environ={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"},
         )
     assert "DOCKER_HOST" in str(caught.value)
@@ -122,4 +122,4 @@ def test_an_engine_that_hangs_is_not_replaced(tmp_path, monkeypatch):
         hung.bind(str(tmp_path / "docker.sock"))
         hung.listen()
         with pytest.raises(docker_engine.EngineMissing, match="does not answer"):
-            docker_engine.ensure(pytest.fail, desk=desk, environ={})
+            docker_engine.ensure(pytest.fail, managed=desk, environ={})

@@ -32,5 +32,5 @@ def test_its_configuration_knows_runsc_and_touches_no_network(tmp_path):
 def test_without_root_it_says_what_to_do_instead(tmp_path, monkeypatch):
     monkeypatch.setattr(gvisor, "root", lambda: None)
     with pytest.raises(gvisor.GvisorMissing) as missing:
-        gvisor.ensure(lambda _: None, desk=gvisor.managed_gvisor_engine(tmp_path))
+        gvisor.ensure(lambda _: None, managed=gvisor.managed_gvisor_engine(tmp_path))
     assert "use-gvisor.md" in missing.value.advice()

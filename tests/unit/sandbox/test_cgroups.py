@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.local import attest, cgroups
+from codesdk.sandbox.local import attestation, cgroups
 from codesdk.sandbox.local.cgroups import Cgroup, CgroupSupport, Controller, Hierarchy
 from codesdk.sandbox.port import SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
@@ -105,11 +105,11 @@ def spec(**profile: object) -> SandboxSpec:
 def test_a_cap_that_is_missing_or_another_is_told_where_it_was_asked_for():
     asked = spec(memory_bytes=64 << 20, cpus=0.5, pids=90)
     right = {Controller.MEMORY: 64 << 20, Controller.CPU: 0.5, Controller.PIDS: 90}
-    assert attest.cap_differences(asked, right, set(right)) == ()
-    assert attest.cap_differences(asked, {}, set()) == ()
-    (said,) = attest.cap_differences(asked, {**right, Controller.MEMORY: 65 << 20}, set(right))
+    assert attestation.cap_differences(asked, right, set(right)) == ()
+    assert attestation.cap_differences(asked, {}, set()) == ()
+    (said,) = attestation.cap_differences(asked, {**right, Controller.MEMORY: 65 << 20}, set(right))
     assert "cap of memory is 68157440, expected 67108864" in said
-    assert len(attest.cap_differences(asked, {}, set(right))) == 3
+    assert len(attestation.cap_differences(asked, {}, set(right))) == 3
 
 
 def test_what_lies_in_one_place_is_shown_as_one_and_what_lies_apart_by_its_controllers():

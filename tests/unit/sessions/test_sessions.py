@@ -101,9 +101,9 @@ def test_closing_twice_changes_nothing(stage):
 
 def test_a_vote_on_a_closed_sessions_question_hears_that_it_was_cancelled(stage):
     waiting = stage.pipeline.submit(*WRITE, stage.subject)
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     close(stage)
-    assert stage.desk.find(asked.tenant_id, asked.id).state is ApprovalState.CANCELLED
+    assert stage.approval_service.find(asked.tenant_id, asked.id).state is ApprovalState.CANCELLED
     with pytest.raises(ApprovalConflict, match="cancelled"):
         stage.pipeline.vote(
             asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None

@@ -12,11 +12,11 @@ from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.tenancy.access import (
     PERMISSIONS,
+    AccessAllowed,
+    AccessDenied,
     Action,
-    Allowed,
     Forbidden,
     RefusalReason,
-    Refused,
     Target,
     decide_access,
     may_attempt,
@@ -98,7 +98,7 @@ def reference(caller, action, target):
 
 
 def said(decision):
-    return decision.why.value if isinstance(decision, Refused) else "allowed"
+    return decision.why.value if isinstance(decision, AccessDenied) else "allowed"
 
 
 def test_every_decision_there_is_is_the_references():
@@ -125,14 +125,14 @@ def test_every_action_has_a_grant():
 def test_no_role_or_reach_opens_another_tenants_content(roles, reach, action):
     content = action.value.split(".")[0] in ("sessions", "events", "calls", "approvals", "artifacts")
     decision = decide_access(principal(roles, reach), action, Target(tenant_id=THEIRS))
-    assert not (content and isinstance(decision, Allowed))
+    assert not (content and isinstance(decision, AccessAllowed))
 
 
 @given(st.sampled_from(ROLE_SETS), st.sampled_from(ROLE_SETS), st.sampled_from(Action), st.sampled_from(Reach))
 def test_a_further_role_takes_nothing_away(roles, more, action, reach):
     target = Target(tenant_id=OURS)
-    if isinstance(decide_access(principal(roles, reach), action, target), Allowed):
-        assert isinstance(decide_access(principal({*roles, *more}, reach), action, target), Allowed)
+    if isinstance(decide_access(principal(roles, reach), action, target), AccessAllowed):
+        assert isinstance(decide_access(principal({*roles, *more}, reach), action, target), AccessAllowed)
 
 
 @given(st.sampled_from(ROLE_SETS), st.sampled_from(Reach), st.sampled_from(Action))
@@ -140,29 +140,29 @@ def test_what_is_refused_before_a_target_is_known_is_refused_for_every_target(ro
     ever = may_attempt(principal(roles, reach), action)
     for tenant, far in product((OURS, THEIRS), Reach):
         decision = decide_access(principal(roles, reach), action, Target(tenant_id=tenant, reach=far))
-        if isinstance(ever, Refused):
+        if isinstance(ever, AccessDenied):
             assert decision == ever
         else:
-            assert not (isinstance(decision, Refused) and decision.why is RefusalReason.ROLE)
+            assert not (isinstance(decision, AccessDenied) and decision.why is RefusalReason.ROLE)
 
 
 def test_without_roles_nothing_is_allowed():
     for caller, action in product((principal(()), principal((), Reach.INSTANCE), subject(())), Action):
-        assert isinstance(decide_access(caller, action, Target(tenant_id=OURS, session_id=MINE)), Refused)
+        assert isinstance(decide_access(caller, action, Target(tenant_id=OURS, session_id=MINE)), AccessDenied)
 
 
 def test_a_refusal_names_the_roles_that_would_do():
     decision = decide_access(principal([Role.AUDITOR]), Action.APPROVALS_DECIDE, Target(tenant_id=OURS))
-    assert decision == Refused(
+    assert decision == AccessDenied(
         why=RefusalReason.ROLE, reason="None of your roles may do this; it needs one of: approver, operator."
     )
 
 
 def test_what_is_not_to_be_seen_is_unknown_and_what_is_above_is_forbidden():
     unknown = TenantUnknown("There is no tenant x.")
-    require(Allowed(), unknown)
+    require(AccessAllowed(), unknown)
     with pytest.raises(TenantUnknown):
-        require(Refused(why=RefusalReason.NOT_VISIBLE, reason="r"), unknown)
+        require(AccessDenied(why=RefusalReason.NOT_VISIBLE, reason="r"), unknown)
     for why in (RefusalReason.ROLE, RefusalReason.REACH):
         with pytest.raises(Forbidden, match="r"):
-            require(Refused(why=why, reason="r"), unknown)
+            require(AccessDenied(why=why, reason="r"), unknown)

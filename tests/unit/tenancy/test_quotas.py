@@ -54,7 +54,7 @@ def end(stage, claimed):
 
 
 def vote(stage, waiting, verdict):
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     stage.pipeline.vote(asked.tenant_id, asked.id, verdict, digest=asked.digest, by=stage.principal.id, comment=None)
 
 

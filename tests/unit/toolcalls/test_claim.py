@@ -21,7 +21,7 @@ EXEC = ("workspace.exec", {"command": "true"})
 
 def approve(stage, call=WRITE):
     waiting = stage.pipeline.submit(*call, stage.subject)
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     stage.pipeline.vote(
         asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
     )
@@ -45,7 +45,7 @@ def retold(stage, **changes):
 
 
 def state(stage, asked):
-    return stage.desk.find(asked.tenant_id, asked.id).state
+    return stage.approval_service.find(asked.tenant_id, asked.id).state
 
 
 def test_the_oldest_call_is_taken_first_and_each_once(stage):

@@ -19,7 +19,7 @@ def submit(stage, call=WRITE, subject=None):
 
 
 def vote(stage, waiting, verdict=Verdict.APPROVE, comment=None):
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     return stage.pipeline.vote(
         asked.tenant_id, asked.id, verdict, digest=asked.digest, by=stage.principal.id, comment=comment
     )
@@ -198,7 +198,7 @@ def test_cancelling_an_approved_queued_call_ends_its_approval(stage):
     waiting = submit(stage)
     vote(stage, waiting)
     stage.cancel(waiting.identity.tool_call_id, "no")
-    found = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    found = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     assert found.state is ApprovalState.CANCELLED
 
 

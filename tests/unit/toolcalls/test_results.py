@@ -11,7 +11,7 @@ from codesdk.domain.clock import SystemClock
 from codesdk.eventlog.tail import Tail
 from codesdk.storage.faults import DatabaseGone
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 from stage import Room, said
 
 READ = ("workspace.read", {"path": "a"})
@@ -22,7 +22,7 @@ WRITE = ("workspace.write", {"path": "a", "content": "b"})
 @pytest.fixture(params=[0.0, 5.0], ids=["followed", "hinted"])
 def results(request, stage):
     tail = Tail(stage.log, stage.hints, SystemClock(), 0.05)
-    made = Results(stage.pipeline, stage.log, tail, stage.hints, quick_s=request.param)
+    made = ResultWaiter(stage.pipeline, stage.log, tail, stage.hints, quick_s=request.param)
     yield made
     assert tail._subscriptions == {}, "nobody is left behind"
     assert made._ends._waiters == {}, "nor here"
@@ -91,7 +91,7 @@ def test_after_its_time_the_caller_hears_where_the_call_stands(stage, results):
 
 def test_a_denial_ends_the_wait(stage, results):
     def reject(outcome):
-        asked = stage.desk.find(stage.principal.tenant_id, outcome.approval_id)
+        asked = stage.approval_service.find(stage.principal.tenant_id, outcome.approval_id)
         stage.pipeline.vote(
             asked.tenant_id, asked.id, Verdict.REJECT, digest=asked.digest, by=stage.principal.id, comment=None
         )

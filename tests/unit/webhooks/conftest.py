@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.bootstrap.outbound import approval_lookup
+from codesdk.bootstrap.notification_services import approval_lookup
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.records.call_record import Waiting
-from codesdk.webhooks import OneTimeLinkService, Seal
+from codesdk.webhooks import OneTimeLinkService, SecretCipher
 from codesdk.webhooks.delivery_sender import DeliverySender
 from codesdk.webhooks.endpoint import EndpointKind, NewEndpoint
 from codesdk.webhooks.endpoint_service import EndpointService
@@ -23,7 +23,7 @@ class WebhookStage:
     def __init__(self, stage):
         self.stage = stage
         self.sender = FakeSender()
-        self.seal = Seal(lambda: b"k" * 32)
+        self.seal = SecretCipher(lambda: b"k" * 32)
         self.tickets = OneTimeLinkService(stage.database, stage.ids, self.seal)
         senders = dict.fromkeys(EndpointKind, self.sender)
         self.endpoints = EndpointService(
@@ -55,7 +55,7 @@ class WebhookStage:
             clock=stage.clock,
             ids=stage.ids,
             tickets=self.tickets,
-            ask=approval_lookup(stage.desk),
+            ask=approval_lookup(stage.approval_service),
         )
 
     def endpoint(self, tenant=None, **wish):

@@ -20,7 +20,7 @@ def told(post, endpoint):
 
 
 def decide(post, outcome, verdict=Verdict.APPROVE):
-    asked = post.stage.desk.find(post.stage.principal.tenant_id, outcome.approval_id)
+    asked = post.stage.approval_service.find(post.stage.principal.tenant_id, outcome.approval_id)
     post.stage.pipeline.vote(
         asked.tenant_id, asked.id, verdict, digest=asked.digest, by=post.approver(verdict.value).id, comment=None
     )
@@ -121,7 +121,7 @@ def test_a_question_comes_with_a_ticket_and_is_of_use_until_it_expires(post):
     outcome = post.ask()
     post.feed.step()
     (delivery,) = post.deliveries(endpoint)
-    asked = post.stage.desk.find(endpoint.tenant_id, outcome.approval_id)
+    asked = post.stage.approval_service.find(endpoint.tenant_id, outcome.approval_id)
     ticket = post.tickets.find(delivery.ticket_id)
     assert (ticket.approval_id, ticket.principal_id, ticket.digest) == (asked.id, approver.id, asked.digest)
     assert ticket.expires_at == asked.expires_at

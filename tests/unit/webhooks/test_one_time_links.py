@@ -5,7 +5,15 @@ import pytest
 from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.records.call_record import Waiting
-from codesdk.webhooks import LinkExpired, LinkInvalid, LinkMismatch, LinkUsed, LinkViewOnly, OneTimeLinkService, Seal
+from codesdk.webhooks import (
+    LinkExpired,
+    LinkInvalid,
+    LinkMismatch,
+    LinkUsed,
+    LinkViewOnly,
+    OneTimeLinkService,
+    SecretCipher,
+)
 from tickets import minted
 
 OTHER = "sha256:" + "1" * 64
@@ -13,7 +21,7 @@ OTHER = "sha256:" + "1" * 64
 
 @pytest.fixture
 def tickets(stage):
-    return OneTimeLinkService(stage.database, stage.ids, Seal(lambda: b"k" * 32))
+    return OneTimeLinkService(stage.database, stage.ids, SecretCipher(lambda: b"k" * 32))
 
 
 @pytest.fixture
@@ -24,7 +32,7 @@ def approver(stage):
 def ask(stage, path="a"):
     outcome = stage.pipeline.submit("workspace.write", {"path": path, "content": "b"}, stage.subject)
     assert isinstance(outcome, Waiting)
-    return stage.desk.find(stage.principal.tenant_id, outcome.approval_id)
+    return stage.approval_service.find(stage.principal.tenant_id, outcome.approval_id)
 
 
 @pytest.fixture
@@ -51,7 +59,7 @@ def vote(stage, tickets, token, asked, verdict=Verdict.APPROVE, *, digest=None):
 
 
 def state(stage, asked):
-    return stage.desk.find(asked.tenant_id, asked.id).state
+    return stage.approval_service.find(asked.tenant_id, asked.id).state
 
 
 def test_a_ticket_answers_as_its_principal(stage, tickets, asked, approver):
@@ -156,7 +164,7 @@ def test_a_token_that_is_not_whole_opens_nothing(stage, tickets, asked, approver
 def test_a_token_signed_with_another_key_opens_nothing(stage, tickets, asked, approver):
     ticket = mint(stage, tickets, asked, approver)
     with pytest.raises(LinkInvalid):
-        tickets.read(OneTimeLinkService(stage.database, stage.ids, Seal(lambda: b"x" * 32)).token(ticket))
+        tickets.read(OneTimeLinkService(stage.database, stage.ids, SecretCipher(lambda: b"x" * 32)).token(ticket))
 
 
 def test_a_ticket_that_only_shows_is_read_and_decides_nothing(stage, tickets, asked, approver):

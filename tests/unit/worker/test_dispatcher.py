@@ -9,7 +9,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.sandbox.fake.files import FakeFiles
 from codesdk.sandbox.port.faults import EngineUnavailable
 from codesdk.toolcalls.records.call_record import Denied, Finished
-from codesdk.toolcalls.run.error_mapping import Released
+from codesdk.toolcalls.run.error_mapping import CallReleased
 from codesdk.worker.calls.dispatcher import spare_threads
 from codesdk.worker.ownership.registration import WorkerRunning, lock_engine
 from stage import POLICY, bundle, stored_call, wait_for
@@ -334,7 +334,7 @@ def test_a_call_that_a_leaving_worker_has_not_begun_is_left_to_the_next_and_runs
     call = submit(stage)
     claimed = stage.claims(generation=crew.host.generation).take()
     crew.dispatcher.drain(0.0)
-    with pytest.raises(Released):
+    with pytest.raises(CallReleased):
         crew.execution.run(claimed, lambda: pytest.fail("its sandbox was opened"))
     assert (stored_call(stage.database, call).state, crew.sandboxes.runs) == (CallState.RUNNING, [])
     crew.next().recovery.take_up()

@@ -20,7 +20,7 @@ from codesdk.worker.deferred_approvals.dry_runs import MAX_DRY_RUNS_AT_ONCE, MAX
 from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
 from codesdk.worker.sandboxes.warm_pool import PoolSpec, WarmPool
-from codesdk.worker.workspaces import snapshot_file as stills
+from codesdk.worker.workspaces import workspace_copy as stills
 from databases import ONLY_SQLITE
 from stage import bundle, stored_call, wait_for
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from codesdk.domain.calls import IllegalTransition
-from codesdk.sandbox.port import Gone
+from codesdk.sandbox.port import SandboxMissing
 from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.faults import StorageUnavailable
@@ -131,7 +131,7 @@ def test_nor_one_that_it_did_not_find_since_it_was_frozen_while_it_looked(stage,
     def freezes(owner, _generation):
         stage.clock.advance(16.0)
         successor.sandbox_registry.ready(stage.session.id)
-        return Gone(owner=owner, reason="it did not answer in time")
+        return SandboxMissing(owner=owner, reason="it did not answer in time")
 
     monkeypatch.setattr(
         crew.sandbox_registry._reattacher._sandboxes, "reattach", Once(freezes, crew.sandboxes.reattach)

@@ -23,7 +23,7 @@ from codesdk.storage.faults import WriteConflict
 from codesdk.toolcalls import ending, pipeline
 from codesdk.toolcalls.records import policy_inputs, store
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished, Queued, Waiting
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 from codesdk.toolcalls.retries import retry
 from codesdk.toolcalls.retries.lost_calls import Loss
 from codesdk.transcript import fold
@@ -129,7 +129,7 @@ ASKING = POLICY.replace("{id: reads, effect: allow,", "{id: reads, effect: ask, 
 
 def approve(stage, waiting, wish=None, verdict=Verdict.APPROVE):
     assert isinstance(waiting, Waiting)
-    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id)
     more = {"digest": asked.digest, "by": stage.principal.id, "comment": None, "wish": wish}
     stage.pipeline.vote(asked.tenant_id, asked.id, verdict, **more)
 
@@ -225,7 +225,7 @@ def test_another_attempt_takes_one_place_and_gives_it_back(stage, ready):
 
 def test_who_waits_follows_a_call_through_its_attempts(stage, ready):
     tail, seen = Tail(stage.log, stage.hints, SystemClock(), 0.05), []
-    results = Results(stage.pipeline, stage.log, tail, stage.hints, quick_s=0.0)
+    results = ResultWaiter(stage.pipeline, stage.log, tail, stage.hints, quick_s=0.0)
 
     async def both():
         is_over = asyncio.Event()

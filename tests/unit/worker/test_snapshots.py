@@ -12,7 +12,7 @@ from codesdk.sandbox.port.files import FileWrite
 from codesdk.sessions import NewSession, SessionUnknown
 from codesdk.sessions.session import NoSnapshot, SessionNotEnded, SnapshotPending
 from codesdk.worker.ownership.registration import register
-from codesdk.worker.workspaces.snapshot_loop import SnapshotLoop
+from codesdk.worker.workspaces.workspace_snapshots import SnapshotLoop
 from stage import wait_for
 
 MOST = 1024 * 1024

@@ -12,7 +12,7 @@ from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.domain.decisions import Effect
 from codesdk.domain.ids import TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.policy.bundles.texts import BundleTexts
+from codesdk.policy.bundles.bundle_files import BundleTexts
 from codesdk.policy.evaluation.comparison import compare_calls
 from codesdk.policy.rollout.version_models import SHARED, ShadowDifference, Version, VersionChange, VersionUnknown
 from codesdk.tenancy.access import Action, Target, decide_access, require

@@ -18,7 +18,7 @@ HostChange = Literal["drain", "activate", "lose"]
 
 
 class AdminClient(Protocol):
-    """Administers an installation. Both implementations pass tests/integration/api/test_office.py."""
+    """Administers an installation. Both implementations pass tests/integration/api/test_admin_client.py."""
 
     def tenants(self) -> list[Tenant]:
         """List all tenants."""
@@ -106,13 +106,13 @@ class AdminClient(Protocol):
         ...
 
 
-def tenant_of(office: AdminClient, wanted: str) -> Tenant:
+def tenant_of(admin: AdminClient, wanted: str) -> Tenant:
     """Find a tenant by name or id.
 
     Raises:
         TenantUnknown: there is none.
     """
-    found = next((each for each in office.tenants() if wanted in (each.id, each.name)), None)
+    found = next((each for each in admin.tenants() if wanted in (each.id, each.name)), None)
     if found is None:
         raise TenantUnknown(f"There is no tenant {wanted}.", advice="`codesdk tenants list` shows them.")
     return found

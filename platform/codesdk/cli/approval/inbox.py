@@ -99,24 +99,24 @@ def watch(*, session: str | None, data_dir: Path | None) -> None:
     with (
         connect(load_settings(data_dir)) as daemon,
         PendingApprovals(daemon, session) as pending,
-        _keys(pending.bell) as key,
+        _keys(pending.wakeup_fd) as key,
     ):
         printer.progress(f"Waiting for questions: {HELP}.")
         Inbox(daemon, pending, lambda line: printer.out.print(Text(line), soft_wrap=True), key).run()
 
 
 @contextmanager
-def _keys(bell: int) -> Iterator[ReadKey]:
+def _keys(wakeup_fd: int) -> Iterator[ReadKey]:
     """Yield a reader of single keys from the terminal, or of characters from a pipe.
 
-    `bell`: file descriptor that becomes readable on news.
+    `wakeup_fd`: file descriptor that becomes readable on news.
     """
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
     def key(seconds: float) -> str:
-        ready = select.select([sys.stdin, bell], [], [], seconds)[0]
-        if bell in ready:
-            os.read(bell, 1024)
+        ready = select.select([sys.stdin, wakeup_fd], [], [], seconds)[0]
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 1024)
         if sys.stdin not in ready:
             return ""
         # Bypasses Python's buffer: select() can't see a key that is buffered already.

@@ -32,9 +32,9 @@ class PendingApprovals:
         self._stopping = False
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._follow, name="codesdk-approvals", daemon=True)
-        self.bell, self._wakeup_fd = os.pipe()
-        """`bell` becomes readable on each change, for callers that also wait for keys."""
-        os.set_blocking(self._wakeup_fd, False)
+        self.wakeup_fd, self._wakeup_writer = os.pipe()
+        """`wakeup_fd` becomes readable on each change, for callers that also wait for keys."""
+        os.set_blocking(self._wakeup_writer, False)
 
     def __enter__(self) -> Self:
         """Start following and wait for the first listing.
@@ -109,7 +109,7 @@ class PendingApprovals:
 
     def _notify(self) -> None:
         with suppress(BlockingIOError):  # the pipe is full, so it is readable already
-            os.write(self._wakeup_fd, b".")
+            os.write(self._wakeup_writer, b".")
 
     def _stop(self) -> None:
         with self._lock:
@@ -119,5 +119,5 @@ class PendingApprovals:
                     self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(STOP_S)
         if not self._thread.is_alive():  # else it could write to a reused descriptor
-            os.close(self.bell)
-            os.close(self._wakeup_fd)
+            os.close(self.wakeup_fd)
+            os.close(self._wakeup_writer)

@@ -75,7 +75,7 @@ def delete_artifact(artifact: Id, *, data_dir: DataDir = None, json: Json = Fals
 @artifacts_app.command("gc")
 def collect_artifacts(
     *,
-    strays: Annotated[
+    delete_unknown: Annotated[
         bool,
         typer.Option(
             "--strays",
@@ -88,4 +88,4 @@ def collect_artifacts(
     """Delete unreferenced artifact bytes now. The daemon does this hourly, except --strays. Safe while it runs."""
     from codesdk.cli.artifact_files import collect
 
-    collect(strays=strays, data_dir=data_dir, as_json=json)
+    collect(delete_unknown=delete_unknown, data_dir=data_dir, as_json=json)

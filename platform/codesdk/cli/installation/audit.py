@@ -14,7 +14,7 @@ from codesdk.cli.console.text import pluralize, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import INSTALLATION, store
-from codesdk.eventlog.audit.sealing import Sealer
+from codesdk.eventlog.audit.log_sealing import Sealer
 from codesdk.eventlog.audit.verification import verify_audit as verify_chains
 from codesdk.eventlog.log import PAGE_SIZE
 from codesdk.tenancy import store as tenancy_store

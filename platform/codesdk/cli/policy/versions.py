@@ -12,7 +12,7 @@ from codesdk.cli.console.table import ResponsiveTable
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy.decisions import NotACall
 from codesdk.errors import ExitCode
-from codesdk.policy.bundles.texts import read_bundle_texts, read_test_texts
+from codesdk.policy.bundles.bundle_files import read_bundle_texts, read_test_texts
 from codesdk.policy.rollout.version_service import SHORT_HASH
 
 SHORT_HASH_CHARS = 19

@@ -12,7 +12,7 @@ from codesdk.provision.system.command import ProgressCallback
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.local.driver import sweep_local
-from codesdk.sandbox.port import Swept
+from codesdk.sandbox.port import SweepResult
 from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxState
 from codesdk.sessions import Session
@@ -50,7 +50,7 @@ def remove_leftover_sandboxes(settings: Settings, instance: str, progress: Progr
         progress(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
 
 
-def remove_engine_sandboxes(settings: Settings, instance: str) -> Swept:
+def remove_engine_sandboxes(settings: Settings, instance: str) -> SweepResult:
     """Remove every container, volume and disk of that installation from the engine.
 
     Raises:

@@ -37,7 +37,7 @@ class UserElicitation:
         self,
         *,
         pipeline: Pipeline,
-        desk: ApprovalService,
+        approval_service: ApprovalService,
         clock: Clock,
         wait_s: float,
         limiter: CapacityLimiter,
@@ -47,7 +47,7 @@ class UserElicitation:
     ) -> None:
         """Arguments as for `CallHandler`."""
         self._pipeline = pipeline
-        self._desk = desk
+        self._approval_service = approval_service
         self._clock = clock
         self._wait_s = wait_s
         self._limiter = limiter
@@ -93,7 +93,7 @@ class UserElicitation:
         """Record a form's reply as the vote of the session's principal, if forms are trusted and one vote suffices."""
         if given is None or not self._forms or not about.form:
             return
-        approval = self._desk.find(subject.tenant_id, about.approval)
+        approval = self._approval_service.find(subject.tenant_id, about.approval)
         if approval.session_id != subject.session_id or not questions.single_vote_suffices(approval):
             return
         try:
@@ -115,7 +115,7 @@ class UserElicitation:
 
     def _approval(self, subject: Subject, outcome: Waiting) -> Approval | None:
         try:
-            return self._desk.find(subject.tenant_id, outcome.approval_id)
+            return self._approval_service.find(subject.tenant_id, outcome.approval_id)
         except ApprovalUnknown:
             return None  # still being prepared, or voided: the call's record has that
 

@@ -27,7 +27,7 @@ from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued, Waiting
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class CallHandler:
         self,
         *,
         pipeline: Pipeline,
-        results: Results,
-        desk: ApprovalService,
+        results: ResultWaiter,
+        approval_service: ApprovalService,
         clock: Clock,
         wait_s: float,
         limiter: CapacityLimiter,
@@ -74,7 +74,7 @@ class CallHandler:
         self._submission = CallSubmitter(pipeline, results, self._pending)
         self._user = UserElicitation(
             pipeline=pipeline,
-            desk=desk,
+            approval_service=approval_service,
             clock=clock,
             wait_s=wait_s,
             limiter=limiter,

@@ -17,7 +17,7 @@ from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Outcome, Waiting
 from codesdk.toolcalls.repeats import CallIdTaken
-from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.results import ResultWaiter
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class PendingResults:
 class CallSubmitter:
     """Hands calls to the pipeline. Blocks on the database, so its methods are called in threads."""
 
-    def __init__(self, pipeline: Pipeline, results: Results, pending: PendingResults) -> None:
+    def __init__(self, pipeline: Pipeline, results: ResultWaiter, pending: PendingResults) -> None:
         self._pipeline = pipeline
         self._results = results
         self._pending = pending

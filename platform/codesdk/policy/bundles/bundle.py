@@ -11,9 +11,9 @@ from pathlib import Path
 from codesdk.documents import Document, DocumentUnreadable, Position, nearest, parse_document
 from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
 from codesdk.domain.decisions import Effect
-from codesdk.policy.bundles.texts import BundleTexts, read_bundle_texts, rule_texts
+from codesdk.policy.bundles.bundle_files import BundleTexts, read_bundle_texts, rule_texts
 from codesdk.policy.faults import PolicyInvalid
-from codesdk.policy.matching.argument_tests import glob_matcher
+from codesdk.policy.matching.argument_conditions import glob_matcher
 from codesdk.policy.matching.compiled_rules import CompiledRule, compile_rule
 from codesdk.policy.matching.rule_examples import failed_example
 from codesdk.policy.matching.rule_index import RuleIndex

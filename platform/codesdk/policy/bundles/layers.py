@@ -15,7 +15,7 @@ from pathlib import Path
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Effect
 from codesdk.policy.bundles.bundle import Bundle, make_bundle
-from codesdk.policy.bundles.texts import BundleTexts
+from codesdk.policy.bundles.bundle_files import BundleTexts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.matching.compiled_rules import CompiledRule
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from codesdk.domain.network.hostnames import covers
 from codesdk.policy.faults import Unevaluable
-from codesdk.policy.matching.argument_tests import compile_test, normalized_folder
+from codesdk.policy.matching.argument_conditions import compile_test, normalized_folder
 from codesdk.policy.schema.host_patterns import ANY
 from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, GlobToken, Matcher, PatternToken
 from codesdk.policy.shell.patterns import REST

@@ -10,7 +10,7 @@ from codesdk.domain.decisions import Effect
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.linting.containment import allowed_values, contains
 from codesdk.policy.linting.tool_schemas import NUMBER, TEXT, ToolSchema, argument_names, json_type, types_at
-from codesdk.policy.matching.argument_tests import compile_test, normalized_folder, pointer_steps
+from codesdk.policy.matching.argument_conditions import compile_test, normalized_folder, pointer_steps
 from codesdk.policy.matching.compiled_rules import CompiledMatcher, CompiledRule
 from codesdk.policy.schema.conditions import constant_value
 from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, Rule

@@ -14,13 +14,13 @@ from codesdk.domain.decisions import UNREDACTED, Classification, Effect
 from codesdk.domain.subjects import Subject
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.faults import Unevaluable
-from codesdk.policy.matching.argument_tests import compile_arguments, glob_matcher, normalized_folder
+from codesdk.policy.matching.argument_conditions import compile_arguments, glob_matcher, normalized_folder
 from codesdk.policy.schema.conditions import Condition
 from codesdk.policy.schema.models import CommandMatcher, GlobToken, Matcher, Rule
+from codesdk.policy.shell.allow_wrappers import wrapped_commands
+from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
-from codesdk.policy.shell.transparent_wrappers import wrapped_commands
-from codesdk.policy.shell.views import analyze_argv, analyze_line
 
 
 class MatchOutcome(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codesdk.domain.decisions import Classification
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
-from codesdk.policy.facts import Call, NamedTool
+from codesdk.policy.facts import Call, ExampleTool
 from codesdk.policy.matching.compiled_rules import CompiledRule, MatchOutcome, PolicyInput
 from codesdk.policy.schema.models import Example
 
@@ -26,7 +26,7 @@ def _matches(rule: CompiledRule, example: Example) -> bool:
     """Return whether the rule alone matches. A possible match counts, because it asks."""
     classes = rule.rule.classification
     classification = example.classification or (classes[0] if classes else Classification.WRITE)
-    tool = NamedTool(name=example.tool, classification=classification)
+    tool = ExampleTool(name=example.tool, classification=classification)
     if rule.matcher.fits_tool(tool.name, tool.classification):
         return False
     subject = Subject(

@@ -14,7 +14,7 @@ from typing import Any
 
 from codesdk.domain.decisions import Classification
 from codesdk.policy.faults import Unevaluable
-from codesdk.policy.matching.argument_tests import MISSING, ancestors, pointer_steps, value_at
+from codesdk.policy.matching.argument_conditions import MISSING, ancestors, pointer_steps, value_at
 from codesdk.policy.matching.compiled_rules import CompiledRule, PolicyInput
 
 _INDEXED_TOOLS = 4096

@@ -12,8 +12,8 @@ from codesdk.documents import FilePoller
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundles.bundle import Bundle, make_bundle, unreadable_bundle
+from codesdk.policy.bundles.bundle_files import read_bundle_texts, read_test_texts
 from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
-from codesdk.policy.bundles.texts import read_bundle_texts, read_test_texts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout.session_rules import SessionBundleProvider
 from codesdk.policy.rollout.shadow import Candidate

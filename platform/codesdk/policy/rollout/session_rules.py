@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from codesdk.policy.bundles.bundle import Bundle, unreadable_bundle
+from codesdk.policy.bundles.bundle_files import rule_texts
 from codesdk.policy.bundles.layers import SESSION_FILE, make_session_layer, session_layer_from_texts
-from codesdk.policy.bundles.texts import rule_texts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout import store
 from codesdk.storage.database import Database

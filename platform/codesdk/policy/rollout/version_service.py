@@ -15,8 +15,8 @@ from codesdk.domain.clock import Clock
 from codesdk.domain.ids import IdKind, Ids, PrincipalId, TenantId
 from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
 from codesdk.policy.bundles.bundle import Bundle, Finding, make_bundle
+from codesdk.policy.bundles.bundle_files import BundleTexts
 from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
-from codesdk.policy.bundles.texts import BundleTexts
 from codesdk.policy.facts import ToolFacts
 from codesdk.policy.rollout import store
 from codesdk.policy.rollout.session_rules import SessionRules

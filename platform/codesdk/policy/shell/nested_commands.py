@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codesdk.policy.shell.words import UNKNOWN, Word
-from codesdk.policy.shell.wrappers import (
+from codesdk.policy.shell.nested_command_wrappers import (
     ARGUMENTS_AS_SCRIPT,
     AWKS,
     EVALUATORS,
@@ -16,6 +15,7 @@ from codesdk.policy.shell.wrappers import (
     WRAPPERS,
     Wrapper,
 )
+from codesdk.policy.shell.words import UNKNOWN, Word
 
 _AWK_SYSTEM = re.compile(r'"((?:[^"\\]|\\.)*)"')
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from fnmatch import translate
 
 from codesdk.policy.shell.commands import SimpleCommand
-from codesdk.policy.shell.unsafe_arguments import unsafe_arguments
+from codesdk.policy.shell.unsafe_options import unsafe_arguments
 from codesdk.policy.shell.words import Word
 
 REST = "..."

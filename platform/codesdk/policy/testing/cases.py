@@ -13,9 +13,9 @@ from codesdk.documents import Document, DocumentUnreadable, parse_document
 from codesdk.domain.decisions import Classification, Decision, Effect, PermissionMode
 from codesdk.domain.model import FrozenModel
 from codesdk.policy.bundles.bundle import Bundle
-from codesdk.policy.bundles.texts import BundleTexts, read_test_texts, test_texts
+from codesdk.policy.bundles.bundle_files import BundleTexts, read_test_texts, test_texts
 from codesdk.policy.evaluation.query import PolicyQuery, QueryPrincipal, QuerySession, evaluate
-from codesdk.policy.facts import NamedTool, ToolFacts
+from codesdk.policy.facts import ExampleTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
 
 _SHELL_TOOL = "workspace.exec"
@@ -99,7 +99,7 @@ class Expectation:
     trial: PolicyQuery
     effect: Effect
     by: str | None
-    tools: Mapping[str, NamedTool]
+    tools: Mapping[str, ExampleTool]
     """Added to the registry's tools."""
     enable: frozenset[str]
 
@@ -178,7 +178,7 @@ def coverage(results: Iterable[CaseResult], bundle: Bundle) -> dict[str, int]:
 
 
 def _file_expectations(path: Path, document: Document, file: CaseFile) -> Iterator[Expectation]:
-    tools = {name: NamedTool(name=name, classification=kind) for name, kind in file.tools.items()}
+    tools = {name: ExampleTool(name=name, classification=kind) for name, kind in file.tools.items()}
 
     def expected(name: str, line: int, trial: PolicyQuery, effect: Effect, *, by: str | None) -> Expectation:
         return Expectation(name, str(path), line, trial, effect, by, tools, frozenset(file.enable))

@@ -108,7 +108,7 @@ def find(environ: Mapping[str, str], standard: str) -> EngineCandidate:
 
 
 def ensure(
-    progress: ProgressCallback, *, desk: ManagedEngine | None = None, environ: Mapping[str, str] | None = None
+    progress: ProgressCallback, *, managed: ManagedEngine | None = None, environ: Mapping[str, str] | None = None
 ) -> Engine:
     """Return a running engine: the configured one, the standard one, or one installed and started now.
 
@@ -116,19 +116,19 @@ def ensure(
 
     Args:
         progress: receives a line before anything is installed or started.
-        desk: the managed engine; None for the current user's.
+        managed: the managed engine; None for the current user's.
         environ: None for the process's environment. `CODESDK_DOCKER_HOST` and `DOCKER_HOST` select an engine.
 
     Raises:
         EngineMissing: none answers and none can be started; the advice is the exact next step.
         ProvisionFailed: the installation or the start failed.
     """
-    desk = desk or managed_engine(state_dir())
-    with desk.shares.alone():
-        found = find(os.environ if environ is None else environ, desk.places.host)
+    managed = managed or managed_engine(state_dir())
+    with managed.shares.alone():
+        found = find(os.environ if environ is None else environ, managed.places.host)
         if found.ping.answer is EndpointState.ENGINE:
-            ours = found.host == desk.places.host and desk.shares.read() is not None
-            return Engine(found.host, started_by_us=ours, share=desk.shares.join() if ours else None)
+            ours = found.host == managed.places.host and managed.shares.read() is not None
+            return Engine(found.host, started_by_us=ours, share=managed.shares.join() if ours else None)
         if found.variable:
             raise EngineMissing(
                 f"No Docker engine answers at {found.host} ({found.variable}): {found.ping.detail}.",
@@ -143,8 +143,8 @@ def ensure(
             )
         way = _root_to_start(found)
         _install(progress)
-        _start(desk, way, progress)
-        return Engine(found.host, started_by_us=True, share=desk.shares.join())
+        _start(managed, way, progress)
+        return Engine(found.host, started_by_us=True, share=managed.shares.join())
 
 
 def _permission_fault(host: str) -> EngineMissing:
@@ -178,15 +178,15 @@ def _install(progress: ProgressCallback) -> None:
         debian.install((CLIENT_PACKAGE,), "The docker command is missing", progress)
 
 
-def _start(desk: ManagedEngine, way: Root, progress: ProgressCallback) -> None:
-    places = desk.places
+def _start(managed: ManagedEngine, way: Root, progress: ProgressCallback) -> None:
+    places = managed.places
     if dockerd.systemd_runs():
         progress("Starting the Docker engine (systemctl start docker); it is stopped again at the end")
         dockerd.systemd_start(way)
-        desk.shares.write("systemd")
+        managed.shares.write("systemd")
     else:
         progress(f"Starting the Docker engine (dockerd, log {places.log}); it is stopped again at the end")
-        desk.shares.write(dockerd.start(places, way))
+        managed.shares.write(dockerd.start(places, way))
     if ping(places.host).answer is EndpointState.FORBIDDEN:
         # Only the new engine's socket, which disappears with it: docker group membership would need a new login.
         progress(f"Giving {getpass.getuser()} the socket of the engine just started")

@@ -61,20 +61,20 @@ def managed_gvisor_engine(directory: Path) -> ManagedEngine:
     return ManagedEngine(SharedServer(directory, "engine"), places)
 
 
-def ensure(progress: ProgressCallback, *, desk: ManagedEngine | None = None) -> Engine:
+def ensure(progress: ProgressCallback, *, managed: ManagedEngine | None = None) -> Engine:
     """Return the engine, started if needed. Installs runsc if apt has it.
 
     Raises:
         GvisorMissing: not Debian or Ubuntu, no root, no such package, or systemd manages dockerd.
         ProvisionFailed: the installation or the start failed.
     """
-    if desk is None:
+    if managed is None:
         directory = state_dir() / "gvisor"
         directory.mkdir(mode=0o700, exist_ok=True)
-        desk = managed_gvisor_engine(directory)
-    with desk.shares.alone():
-        if ping(desk.places.host).answer is EndpointState.ENGINE:
-            return Engine(desk.places.host, started_by_us=True, share=desk.shares.join())
+        managed = managed_gvisor_engine(directory)
+    with managed.shares.alone():
+        if ping(managed.places.host).answer is EndpointState.ENGINE:
+            return Engine(managed.places.host, started_by_us=True, share=managed.shares.join())
         way = root()
         if way is None or which("dockerd") is None:
             raise GvisorMissing(
@@ -83,11 +83,11 @@ def ensure(progress: ProgressCallback, *, desk: ManagedEngine | None = None) -> 
             )
         path = which(RUNTIME) or _install(progress)
         progress(
-            f"Starting a second Docker engine for gVisor (dockerd, log {desk.places.log}); it is stopped at the end"
+            f"Starting a second Docker engine for gVisor (dockerd, log {managed.places.log}); it is stopped at the end"
         )
-        (desk.places.log.parent / "daemon.json").write_text(json.dumps(configuration(path)), encoding="utf-8")
-        desk.shares.write(dockerd.start(desk.places, way))
-        return Engine(desk.places.host, started_by_us=True, share=desk.shares.join())
+        (managed.places.log.parent / "daemon.json").write_text(json.dumps(configuration(path)), encoding="utf-8")
+        managed.shares.write(dockerd.start(managed.places, way))
+        return Engine(managed.places.host, started_by_us=True, share=managed.shares.join())
 
 
 def _install(progress: ProgressCallback) -> str:

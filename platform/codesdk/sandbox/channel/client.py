@@ -109,7 +109,7 @@ class RunnerClient:
         egress = self._egress
         if egress is None:
             return None
-        return lambda send, broken: egress.carrier(self.owner, send, broken)
+        return lambda send, broken: egress.multiplexer(self.owner, send, broken)
 
     def gone(self, reason: str) -> SandboxGone:
         """The fault for a runner that doesn't answer: how the sandbox ended, else `reason`."""

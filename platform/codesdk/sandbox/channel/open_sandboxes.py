@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from codesdk.errors import Fault
 from codesdk.sandbox.channel.sandbox import RunnerSandbox
-from codesdk.sandbox.port import Gone, SandboxSpec
+from codesdk.sandbox.port import SandboxMissing, SandboxSpec
 from codesdk.sandbox.port.faults import SandboxGone, StaleGeneration
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class OpenSandboxes(Generic[SandboxT]):
             raise SandboxGone(spec.owner, "it was destroyed while it was opened")
         return sandbox
 
-    def register(self, sandbox: SandboxT) -> SandboxT | Gone:
+    def register(self, sandbox: SandboxT) -> SandboxT | SandboxMissing:
         """Register a reattached sandbox and close the one it replaces. Gone: it was destroyed meanwhile."""
         with self._changed:
             is_destroyed = sandbox.owner in self._destroyed
@@ -69,7 +69,7 @@ class OpenSandboxes(Generic[SandboxT]):
                 self._open_by_owner[sandbox.owner] = sandbox
         if is_destroyed:
             sandbox.end("it was destroyed")
-            return Gone(owner=sandbox.owner, reason="it was destroyed")
+            return SandboxMissing(owner=sandbox.owner, reason="it was destroyed")
         _close_replaced(older, sandbox)
         return sandbox
 

@@ -28,7 +28,7 @@ from codesdk.sandbox.images.builder import check_image
 from codesdk.sandbox.isolation import disk_quota
 from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.isolation.disk_quota import QuotaBackend, QuotaSupport
-from codesdk.sandbox.port import ExecutionEnvironment, Gone, SandboxSpec, Swept
+from codesdk.sandbox.port import ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
 from codesdk.sandbox.port.faults import (
     EngineRefused,
     ImageUnusable,
@@ -190,18 +190,18 @@ class DockerSandboxes:
             raise IsolationDrift(wrong)
         sandbox.record_attestation(attestation)
 
-    def reattach(self, owner: str, generation: int) -> RunnerSandbox | Gone:
+    def reattach(self, owner: str, generation: int) -> RunnerSandbox | SandboxMissing:
         """Return the owner's running sandbox; see the port."""
         name = specs.container_name(self._instance, owner)
         found = self._inspect(name)
         if found is None:
-            return Gone(owner=owner, reason="there is no such container")
+            return SandboxMissing(owner=owner, reason="there is no such container")
         if found["State"]["Status"] not in _ALIVE:
             self._kill_lost_container(name, str(found["Id"]))
-            return Gone(owner=owner, reason=ended_fault(self._engine, owner, found).reason)
+            return SandboxMissing(owner=owner, reason=ended_fault(self._engine, owner, found).reason)
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
-            return Gone(owner=owner, reason="the container of that name is not ours")
+            return SandboxMissing(owner=owner, reason="the container of that name is not ours")
         if found["State"]["Status"] == "paused":
             self.resume(owner)
         spec = specs.spec_from_label(labels.get(specs.LABEL_SPEC, ""), generation)
@@ -209,7 +209,7 @@ class DockerSandboxes:
         try:
             self._attest(sandbox, spec, name)
         except SandboxGone as gone:
-            return Gone(owner=owner, reason=gone.reason)
+            return SandboxMissing(owner=owner, reason=gone.reason)
         except IsolationDrift:
             self._remove(owner)
             raise
@@ -353,7 +353,7 @@ class DockerSandboxes:
                 return
             time.sleep(0.05)
 
-    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Remove sandboxes without a live owner; see the port."""
         wanted = {"label": f"{specs.LABEL_INSTANCE}={self._instance}"}
         with self._engine.doing("list what there is"):
@@ -366,7 +366,7 @@ class DockerSandboxes:
         gone_volumes = {_owner(item) for item in volumes} - kept
         gone_volumes |= {name.removeprefix(prefix) for name in files if name.startswith(prefix)} - kept
         gone = self._open_sandboxes.sweep(gone_containers | gone_volumes)
-        return Swept(containers=tuple(sorted(gone_containers & gone)), volumes=tuple(sorted(gone_volumes & gone)))
+        return SweepResult(containers=tuple(sorted(gone_containers & gone)), volumes=tuple(sorted(gone_volumes & gone)))
 
     def close(self) -> None:
         """Disconnect from the engine. Sandboxes keep running."""

@@ -15,10 +15,10 @@ from functools import partial
 
 from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, url_host
 from codesdk.sandbox.egress import http_head
-from codesdk.sandbox.egress.allowance import ExecAllowance
 from codesdk.sandbox.egress.client_hello import ClientHello, ClientHelloParser, NotTls
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason, Refusal
 from codesdk.sandbox.egress.dialer import Dialer, Upstream
+from codesdk.sandbox.egress.exec_allowance import ExecAllowance
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead, HostDiffers, Request
 from codesdk.sandbox.egress.multiplexer import ClientDisconnected, ClientStream

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from codesdk.sandbox.egress import http_head
-from codesdk.sandbox.egress.allowance import ExecAllowance
 from codesdk.sandbox.egress.connection_attempt import ConnectionAttempt, Reason, Refusal
 from codesdk.sandbox.egress.dialer import READ_LIMIT, Upstream
+from codesdk.sandbox.egress.exec_allowance import ExecAllowance
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead
 from codesdk.sandbox.egress.multiplexer import ClientStream

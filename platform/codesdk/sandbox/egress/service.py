@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from codesdk.domain.network.addresses import AddressPolicy
 from codesdk.domain.network.resolver import Resolve, public_and_remote, system_resolve
-from codesdk.sandbox.egress.allowance import ExecAllowance, Key
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, OnAttempt, Reason
 from codesdk.sandbox.egress.dialer import Dialer
+from codesdk.sandbox.egress.exec_allowance import ExecAllowance, Key
 from codesdk.sandbox.egress.multiplexer import ClientStream, EgressMultiplexer
 from codesdk.sandbox.egress.proxy import FIRST_BYTES_S, Proxy
 from codesdk.sandbox.egress.relay import ReserveBytes, unlimited
@@ -83,7 +83,9 @@ class EgressService:
             # Don't delay the exec's result: the rest ends by itself, and is recorded then.
             _log.exception("egress of %s did not end within %g s", allowance.owner, _END_S)
 
-    def carrier(self, owner: str, send: Callable[[bytes], None], broken: Callable[[str], None]) -> EgressMultiplexer:
+    def multiplexer(
+        self, owner: str, send: Callable[[bytes], None], broken: Callable[[str], None]
+    ) -> EgressMultiplexer:
         """A multiplexer for one sandbox link."""
         return EgressMultiplexer(owner, self._loop, self, send, broken)
 

@@ -23,10 +23,10 @@ from codesdk.sandbox.port import (
     ExecutionEnvironment,
     ExitKind,
     FileRefused,
-    Gone,
     OnOutput,
+    SandboxMissing,
     SandboxSpec,
-    Swept,
+    SweepResult,
 )
 from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
@@ -48,7 +48,7 @@ class FakeState:
         self.runner = f"{spec.owner}-{next(_RUNNERS)}"
         self.keeps = True
         """Whether the workspace outlives what runs in it."""
-        self.heard = False
+        self.was_sent = False
         """Whether it carried out a file operation during which it ended."""
         self.generation = spec.generation
         self.files = FakeFiles(spec.profile)
@@ -113,7 +113,7 @@ class FakeSandbox:
         try:
             self._check()
         except SandboxGone as gone:
-            gone.was_sent = self._state.heard
+            gone.was_sent = self._state.was_sent
             raise
         return self._state.files
 
@@ -323,12 +323,12 @@ class FakeSandboxes:
         state.generation = spec.generation
         return FakeSandbox(state, self)
 
-    def reattach(self, owner: str, generation: int) -> FakeSandbox | Gone:
+    def reattach(self, owner: str, generation: int) -> FakeSandbox | SandboxMissing:
         """Reattach; see the port."""
         self.check_engine()
         state = self._states.get(owner)
         if state is None or state.gone:
-            return Gone(owner=owner, reason=state.gone if state else "there is no such container")
+            return SandboxMissing(owner=owner, reason=state.gone if state else "there is no such container")
         if generation < state.generation:
             raise StaleGeneration(owner, generation, state.generation)
         state.generation = generation
@@ -387,14 +387,14 @@ class FakeSandboxes:
         reason: str = "its container is exited (exit code 137)",
         *,
         keeps: bool = True,
-        heard: bool = True,
+        was_sent: bool = True,
     ) -> None:
         """Let a sandbox end by itself, as when its runner was killed for memory.
 
-        `keeps`: its workspace is there still. `heard`: whatever is asked of its files from now on came just before that.
+        `keeps`: its workspace is there still. `was_sent`: whatever is asked of its files from now on came just before that.
         """
         state = self._states[owner]
-        state.gone, state.keeps, state.heard = reason, keeps, heard
+        state.gone, state.keeps, state.was_sent = reason, keeps, was_sent
 
     def reboot(self, owner: str) -> None:
         """Let its runner end and another begin in its place, as when somebody restarts its container by hand."""
@@ -402,14 +402,14 @@ class FakeSandboxes:
         after = self._states[owner] = FakeState(before.spec)
         before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
 
-    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Sweep; see the port."""
         self.check_engine()
         living = set(alive() if callable(alive) else alive)
         gone = tuple(sorted(set(self._states) - living))
         for owner in gone:
             self._remove(owner, "its owner is gone")
-        return Swept(containers=gone, volumes=gone)
+        return SweepResult(containers=gone, volumes=gone)
 
     @property
     def living(self) -> tuple[str, ...]:

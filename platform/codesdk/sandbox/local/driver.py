@@ -21,7 +21,7 @@ from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
 from codesdk.sandbox.egress.service import EgressService
 from codesdk.sandbox.isolation import disk_quota
 from codesdk.sandbox.isolation import spec as specs
-from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
+from codesdk.sandbox.local import attestation, confinement, launch, processes, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.sandbox.local.faults import (
     FreezeFailed,
@@ -35,7 +35,7 @@ from codesdk.sandbox.local.faults import (
 from codesdk.sandbox.local.local_sandbox import LocalSandbox, PathMapping
 from codesdk.sandbox.local.shim_stream import ShimStream
 from codesdk.sandbox.local.state_directory import StateDirectories, StateDirectory
-from codesdk.sandbox.port import HOST, ExecutionEnvironment, Gone, SandboxSpec, Swept
+from codesdk.sandbox.port import HOST, ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone, StopRefused
 from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
@@ -51,14 +51,14 @@ KILL_S = 20.0
 class SandboxProcesses(NamedTuple):
     """The processes of a sandbox that its shim recorded; empty if they are of another boot."""
 
-    porter: processes.Identity | None = None
+    shim: processes.Identity | None = None
     runner: processes.Identity | None = None
     inner: processes.Identity | None = None
 
     @property
     def known(self) -> tuple[processes.Identity, ...]:
         """Processes in the order to kill them: the PID namespace's first process takes the rest along."""
-        return tuple(member for member in (self.inner, self.runner, self.porter) if member is not None)
+        return tuple(member for member in (self.inner, self.runner, self.shim) if member is not None)
 
 
 class LocalSandboxes:
@@ -152,13 +152,15 @@ class LocalSandboxes:
         observed = sandbox.observe()
         members = _read_processes(state)
         try:
-            shared = attest.shared_namespaces(members.inner.pid) if members.inner else attest.NAMESPACES
-            caps = attest.read_caps(state.group(), members.inner or members.runner)
+            shared = attestation.shared_namespaces(members.inner.pid) if members.inner else attestation.NAMESPACES
+            caps = attestation.read_caps(state.group(), members.inner or members.runner)
             wrong = (
-                *attest.differences(spec, self.confinement, observed, shared, filtered=seccomp.supported(), caps=caps),
-                *attest.cap_differences(spec, caps, set(state.group().directories)),
+                *attestation.differences(
+                    spec, self.confinement, observed, shared, filtered=seccomp.supported(), caps=caps
+                ),
+                *attestation.cap_differences(spec, caps, set(state.group().directories)),
             )
-            found = attest.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec), caps=caps)
+            found = attestation.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec), caps=caps)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
             wrong = (f"what was read back cannot be understood: {error!r}",)
         if wrong:
@@ -169,22 +171,22 @@ class LocalSandboxes:
     def _disk_cap(self, spec: SandboxSpec) -> disk_quota.QuotaBackend:
         return launch.disk_cap(spec.profile, self.confinement)
 
-    def reattach(self, owner: str, generation: int) -> LocalSandbox | Gone:
+    def reattach(self, owner: str, generation: int) -> LocalSandbox | SandboxMissing:
         """Return the owner's running sandbox; see the port."""
         state = self._directories.of(owner)
         if state.record() is None:
-            return Gone(owner=owner, reason="there is no such sandbox on this machine")
+            return SandboxMissing(owner=owner, reason="there is no such sandbox on this machine")
         if (reason := self._ended(state)) is not None:
-            return Gone(owner=owner, reason=reason)
+            return SandboxMissing(owner=owner, reason=reason)
         try:
             self.resume(owner)
             spec = specs.spec_from_label(state.spec(), generation)
             if spec.instance != self._instance:
-                return Gone(owner=owner, reason="the sandbox of that name is not ours")
+                return SandboxMissing(owner=owner, reason="the sandbox of that name is not ours")
             sandbox = self._sandbox(spec, state)
             self._attest(sandbox, spec, state)
         except SandboxGone as gone:
-            return Gone(owner=owner, reason=gone.message)
+            return SandboxMissing(owner=owner, reason=gone.message)
         except IsolationDrift:
             self._remove(owner)
             raise
@@ -206,8 +208,8 @@ class LocalSandboxes:
         """Return why the sandbox has ended; None while it lives."""
         if state.record() is None:
             return "it was removed"
-        porter = _read_processes(state).porter
-        if porter is not None and processes.is_alive(porter):
+        shim = _read_processes(state).shim
+        if shim is not None and processes.is_alive(shim):
             return None
         return state.ended() or "its processes were killed, or this machine was started again"
 
@@ -288,10 +290,10 @@ class LocalSandboxes:
     def _kill(self, state: StateDirectory) -> None:
         members = _read_processes(state)
         first = members.inner or members.runner
-        if first is not None and members.porter is not None:
+        if first is not None and members.shim is not None:
             # The shim then reaps its children and exits, so this machine's init gets no zombies.
             processes.kill(first)
-            processes.wait_gone(members.porter, SHIM_EXIT_S)
+            processes.wait_gone(members.shim, SHIM_EXIT_S)
         for member in members.known:
             processes.kill(member)
         if not all(processes.wait_gone(member, KILL_S) for member in members.known):
@@ -312,14 +314,14 @@ class LocalSandboxes:
         if not ended:
             raise RemovalFailed(state.owner, "its tools' processes do not end")
 
-    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Remove sandboxes without a live owner; see the port."""
         found = self._directories.owners()
         kept = self._open_sandboxes.kept(alive)
         orphans = [owner for owner in found if owner not in kept]
         started = [owner for owner in orphans if self._directories.of(owner).record() is not None]
         gone = self._open_sandboxes.sweep(orphans)
-        return Swept(
+        return SweepResult(
             containers=tuple(owner for owner in started if owner in gone),
             volumes=tuple(owner for owner in orphans if owner in gone),
         )
@@ -346,7 +348,7 @@ def open_local(
     return LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found, egress=egress)
 
 
-def sweep_local(settings: Settings) -> Swept:
+def sweep_local(settings: Settings) -> SweepResult:
     """Remove all local sandboxes of the installation, even where no new one could be created any more."""
     found = confinement.detect_confinement("" if settings.local_sandbox == "plain" else None)
     with contextlib.closing(LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found)) as made:
@@ -364,5 +366,6 @@ def _read_processes(state: StateDirectory) -> SandboxProcesses:
     record: dict[str, Any] = state.record() or {}
     if record.get("boot") != processes.boot_id():
         return SandboxProcesses()
-    found = {name: record.get(name) for name in SandboxProcesses._fields}
+    keys = {name: name for name in SandboxProcesses._fields} | {"shim": "porter"}  # as earlier versions wrote it
+    found = {name: record.get(key) for name, key in keys.items()}
     return SandboxProcesses(**{name: processes.Identity(*said) if said else None for name, said in found.items()})

@@ -70,13 +70,13 @@ def _run_detached(directory: Path, write_end: int) -> int:
         # The shim ends with its runner. A handler instead of SIG_IGN, which tools would inherit.
         signal.signal(kind, lambda *_: None)
     try:
-        porter = Shim(directory)
+        shim = Shim(directory)
     except (StartFailed, OSError, ValueError) as error:
         os.write(write_end, str(error).encode())
         return 1
     os.write(write_end, READY)
     os.close(write_end)
-    porter.run()
+    shim.run()
     return 0
 
 

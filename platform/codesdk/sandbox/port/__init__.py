@@ -72,7 +72,6 @@ __all__ = (
     "FileWrite",
     "Files",
     "FingerprintKind",
-    "Gone",
     "Input",
     "Listing",
     "Manifest",
@@ -86,11 +85,12 @@ __all__ = (
     "Processes",
     "Pty",
     "Sandbox",
+    "SandboxMissing",
     "SandboxSpec",
     "Sandboxes",
     "SharedWorkspace",
     "Stream",
-    "Swept",
+    "SweepResult",
     "Watch",
     "WatchMethod",
 )
@@ -237,14 +237,14 @@ class Sandbox(Protocol):
         ...
 
 
-class Gone(FrozenModel):
+class SandboxMissing(FrozenModel):
     """The sandbox no longer exists."""
 
     owner: str
     reason: str
 
 
-class Swept(FrozenModel):
+class SweepResult(FrozenModel):
     """What a sweep removed."""
 
     containers: tuple[str, ...] = ()
@@ -269,7 +269,7 @@ class Sandboxes(Protocol):
         """
         ...
 
-    def reattach(self, owner: str, generation: int) -> Sandbox | Gone:
+    def reattach(self, owner: str, generation: int) -> Sandbox | SandboxMissing:
         """Connect to the owner's running sandbox; from now on it obeys `generation`."""
         ...
 
@@ -317,7 +317,7 @@ class Sandboxes(Protocol):
         """Remove container and workspace. Idempotent."""
         ...
 
-    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Remove every sandbox of this installation whose owner is not in `alive`, except those being opened.
 
         A callable is evaluated after the engine was listed: a sandbox opened meanwhile has its row by then and is kept.

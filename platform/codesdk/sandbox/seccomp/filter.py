@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import Any
 
-from codesdk.sandbox.seccomp.grants import (
+from codesdk.sandbox.seccomp.allowed_syscalls import (
     CONNECTED_SOCKET_PAIRS,
     ENOSYS_CALLS,
     GRANTS,

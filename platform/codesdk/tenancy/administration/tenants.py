@@ -10,7 +10,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.eventlog.audit import AuditAction
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store
-from codesdk.tenancy.access import Action, Allowed, Target, decide_access, require
+from codesdk.tenancy.access import AccessAllowed, Action, Target, decide_access, require
 from codesdk.tenancy.administration.service import AdminService, tenant_unknown
 from codesdk.tenancy.principal import Principal
 from codesdk.tenancy.quotas import Quota
@@ -154,4 +154,4 @@ class TenantAdmin(AdminService):
 
 
 def _not_visible(caller: Principal, tenant: TenantId) -> bool:
-    return not isinstance(decide_access(caller, Action.TENANTS_READ, Target(tenant_id=tenant)), Allowed)
+    return not isinstance(decide_access(caller, Action.TENANTS_READ, Target(tenant_id=tenant)), AccessAllowed)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from codesdk.domain.decisions import Classification
+from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
-from codesdk.policy.shell.views import analyze_argv, analyze_line
 from codesdk.policy.shell.words import Word, unquote
 from codesdk.registry import SourceCall, Template, Tool
 from codesdk.sandbox.port import FileFingerprint, FileRefused, Files, FingerprintKind, NamedPath

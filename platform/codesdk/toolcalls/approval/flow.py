@@ -42,20 +42,22 @@ DEFERRAL_TIMEOUT_S = 600.0
 class ApprovalFlow:
     """Requests approvals of calls, and applies votes, expiries and escalations. Safe to use from any thread."""
 
-    def __init__(self, desk: ApprovalService, log: EventLog, writer: Writer, wakeups: Wakeups) -> None:
+    def __init__(self, approval_service: ApprovalService, log: EventLog, writer: Writer, wakeups: Wakeups) -> None:
         """`wakeups`: wake the host of an approved call."""
-        self._desk = desk
+        self._approval_service = approval_service
         self._log = log
         self._writer = writer
         self._wakeups = wakeups
 
     def expire_overdue(self) -> int:
         """Deny the calls that were not approved in time; returns how many."""
-        return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._desk.overdue())
+        return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._approval_service.overdue())
 
     def escalate_due(self) -> int:
         """Log that more people may answer by now; returns for how many approvals."""
-        return sum(self._writer.run(partial(self._escalate, due=each)) for each in self._desk.due_escalations())
+        return sum(
+            self._writer.run(partial(self._escalate, due=each)) for each in self._approval_service.due_escalations()
+        )
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ class ApprovalFlow:
         """The outcome of an equal call that waits, if people are being asked about it."""
         if duplicate is None or duplicate.preparing is not None:
             return waiting_for_deferred(duplicate) if duplicate else None
-        asked = self._desk.of_call(unit, duplicate.identity)
+        asked = self._approval_service.of_call(unit, duplicate.identity)
         is_pending = asked is not None and asked.state is ApprovalState.PENDING
         return waiting_for_approval(asked, duplicate.identity) if asked and is_pending else None
 
@@ -91,7 +93,7 @@ class ApprovalFlow:
         digest = approval_digest(call, tool.behaviour_hash, decision, facts, bound=more, preview=preview)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         seen = {**approval_summary(call, tool, decision, facts), **({"preview": tried.shown} if tried else {})}
-        asking = self._desk.request(
+        asking = self._approval_service.request(
             unit,
             call.identity,
             facts.subject,
@@ -137,7 +139,9 @@ class ApprovalFlow:
         Raises:
             ApprovalUnknown, ApprovalConflict, NotAnApprover, GrantNotOffered: nothing was changed.
         """
-        found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+        found, counted = self._approval_service.vote(
+            unit, tenant, approval, verdict, digest=digest, by=by, comment=comment
+        )
         if not counted:
             return found
         stored = store.lock(unit.connection, found.tool_call_id)
@@ -151,7 +155,7 @@ class ApprovalFlow:
 
     def _expire(self, unit: Unit, approval: Approval) -> bool:
         """Deny a call that was not approved in time. False: that was done already, or the call had ended."""
-        if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
+        if not self._approval_service.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
             return False
         stored = store.lock(unit.connection, approval.tool_call_id)
         if stored.state is not CallState.WAITING:
@@ -169,7 +173,7 @@ class ApprovalFlow:
     def _escalate(self, unit: Unit, due: DueEscalation) -> bool:
         """Log that more people may answer; they may even without the event. False: it was logged already."""
         approval = due.approval
-        if not self._desk.mark_escalated(unit, approval.id, due.number):
+        if not self._approval_service.mark_escalated(unit, approval.id, due.number):
             return False
         stored = store.lock(unit.connection, approval.tool_call_id)
         told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=due.to)
@@ -214,7 +218,7 @@ class ApprovalFlow:
             image=stored.image,
             profile=stored.profile,
         )
-        return self._desk.grants.issue(unit, wish, asked, found, by=by, reason=found.comment or "")
+        return self._approval_service.grants.issue(unit, wish, asked, found, by=by, reason=found.comment or "")
 
 
 def waiting_for_deferred(stored: CallRecord) -> Waiting:

@@ -6,8 +6,8 @@ from typing import Any
 
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.decisions import Classification, Decision
+from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
-from codesdk.policy.shell.views import analyze_argv, analyze_line
 from codesdk.registry import Tool
 from codesdk.toolcalls.records.call_record import SessionFacts
 

@@ -83,10 +83,10 @@ class CallDecisions:
     """Decides calls. Safe to use from any thread."""
 
     def __init__(
-        self, bundles: BundleProvider, desk: ApprovalService, limits: ApprovalLimits = NO_APPROVAL_LIMITS
+        self, bundles: BundleProvider, approval_service: ApprovalService, limits: ApprovalLimits = NO_APPROVAL_LIMITS
     ) -> None:
         self._bundles = bundles
-        self._grants = desk.grants
+        self._grants = approval_service.grants
         self._limits = limits
 
     def by_policy(self, call: ToolCall, tool: Tool, subject: Subject) -> Decision:
@@ -141,7 +141,7 @@ class CallDecisions:
         if decision.effect is Effect.ASK and self._too_many_waiting(unit, subject):
             waiting = self._limits.waiting
             reason = f"{waiting} calls of this session wait for people already; wait until some are answered."
-            return Admission(_unasked(decision, reason), DenialCode.TOO_MANY_QUESTIONS)
+            return Admission(_deny_instead_of_asking(decision, reason), DenialCode.TOO_MANY_QUESTIONS)
         limits = self._limits.rates(decision)
         for limit in limits:
             wait_s = store.wait_s(unit.connection, _rate_key(limit, subject), limit.rate)
@@ -181,7 +181,7 @@ def _denied_by_rate(decision: Decision, limit: RuleRate, wait_s: float) -> Admis
     rate = limit.rate
     if limit.rule == APPROVAL_RATE:
         reason = f"People are asked at most {rate.calls} times in {rate.per} s for each {rate.by}; "
-        refused = _unasked(decision, f"{reason}try again in {wait_s:.1f} s.")
+        refused = _deny_instead_of_asking(decision, f"{reason}try again in {wait_s:.1f} s.")
         return Admission(refused, DenialCode.TOO_MANY_QUESTIONS, wait_s)
     often = f"{rate.calls} call{'s' * (rate.calls != 1)} in {rate.per} s for each {rate.by}"
     hashes = decision.rule_hashes
@@ -195,7 +195,7 @@ def _denied_by_rate(decision: Decision, limit: RuleRate, wait_s: float) -> Admis
     return Admission(refused, DenialCode.RATE_LIMITED, wait_s)
 
 
-def _unasked(decision: Decision, reason: str) -> Decision:
+def _deny_instead_of_asking(decision: Decision, reason: str) -> Decision:
     return decision.model_copy(update={"effect": Effect.DENY, "reason": reason, "rates": (), "approval": None})
 
 

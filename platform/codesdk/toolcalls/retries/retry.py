@@ -41,14 +41,14 @@ class Retries:
         *,
         registry: RegistryProvider,
         bundles: BundleProvider,
-        desk: ApprovalService,
+        approval_service: ApprovalService,
         log: EventLog,
         quotas: Quotas[Unit],
         wakeups: Wakeups,
     ) -> None:
         """`wakeups`: tell the host that it may begin."""
         self.registry = registry
-        self._decisions = CallDecisions(bundles, desk)
+        self._decisions = CallDecisions(bundles, approval_service)
         self._log = log
         self._quotas = quotas
         self._wakeups = wakeups

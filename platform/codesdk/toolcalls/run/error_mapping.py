@@ -17,7 +17,7 @@ LOST_FAULTS = (SandboxGone, EngineUnavailable, ServerLost)
 """A call that met one of these may have run, in whole or in part."""
 
 
-class Released(Fault):
+class CallReleased(Fault):
     """A leaving worker hands over a call that it has not started."""
 
     code = "RELEASED"

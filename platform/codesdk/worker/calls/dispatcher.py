@@ -15,7 +15,7 @@ from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
-from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall
@@ -80,7 +80,7 @@ class Dispatcher:
         *,
         host: OwnedHost,
         sandbox_registry: SandboxRegistry,
-        claims: Claims,
+        claims: CallClaimer,
         execution: Execution,
         in_flight: InFlightCalls,
         approval_flow: ApprovalFlow,
@@ -91,7 +91,7 @@ class Dispatcher:
         sources: Sources | None = None,
         pool: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
-        """`threads`: calls of one tenant that run at once, the same limit as in `Claims`; `spare_threads` more serve others.
+        """`threads`: calls of one tenant that run at once, the same limit as in `CallClaimer`; `spare_threads` more serve others.
 
         `previews`: runs calls in a throw-away sandbox before a person is asked.
 

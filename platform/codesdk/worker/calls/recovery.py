@@ -144,7 +144,7 @@ class Recovery:
         session = SessionId(stored.subject.session_id)
         try:
             sandbox = self._sandbox_registry.ready(session)
-        except (error_mapping.Released, StorageUnavailable):
+        except (error_mapping.CallReleased, StorageUnavailable):
             raise  # the sandbox's state is unknown: retried later
         except Fault as fault:
             _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)

@@ -24,7 +24,7 @@ from codesdk.worker.deferred_approvals.file_fingerprints import fingerprints, un
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 from codesdk.worker.sandboxes.throwaway import DryRunCancelled, ThrowawaySandboxes
-from codesdk.worker.workspaces.snapshot_file import SnapshotFile
+from codesdk.worker.workspaces.workspace_copy import SnapshotFile
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from codesdk.sources.starters.server_sandboxes import EngineHost, ServerSandboxe
 from codesdk.sources.starters.stdio import StdioStarter
 from codesdk.storage.timeouts import ANSWER_TIMEOUT_S
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.calls.dispatcher import Dispatcher, run_guarded
 from codesdk.worker.calls.in_flight import InFlightCalls
@@ -38,7 +38,7 @@ from codesdk.worker.sandboxes.registry import SandboxRegistry
 from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
 from codesdk.worker.sandboxes.warm_pool import WarmPool, pool_specs
 from codesdk.worker.workspaces.file_watch import FileWatch
-from codesdk.worker.workspaces.snapshot_loop import SnapshotLoop
+from codesdk.worker.workspaces.workspace_snapshots import SnapshotLoop
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Worker:
                 changes=services.source_changes,
                 database=services.database,
                 clock=services.clock,
-                roster=ServerReporter(services.writer, self.host.id, self.host.generation),
+                server_reporter=ServerReporter(services.writer, self.host.id, self.host.generation),
                 secret_problem=partial(secret_problem, settings.resolved_secrets_dir()),
             )
             opened.callback(self._sources.close)
@@ -175,10 +175,10 @@ class Worker:
                 database=services.database,
                 writer=services.writer,
             )
-            self._claims = Claims(
+            self._claims = CallClaimer(
                 registry=services.registry,
                 bundles=services.bundles,
-                desk=services.approvals,
+                approval_service=services.approvals,
                 log=services.log,
                 writer=services.writer,
                 host=self.host.id,

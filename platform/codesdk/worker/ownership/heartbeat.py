@@ -15,7 +15,7 @@ from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls.run.error_mapping import Released
+from codesdk.toolcalls.run.error_mapping import CallReleased
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.ownership.takeover import SILENT_S
 
@@ -27,7 +27,7 @@ DEFAULT_INTERVAL_S = 5.0
 """Seconds between heartbeats without a lease."""
 
 
-class HostGone(Released):
+class HostGone(CallReleased):
     """The host belongs to a newer worker, or was declared lost."""
 
     code = "HOST_GONE"

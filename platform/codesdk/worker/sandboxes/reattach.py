@@ -8,7 +8,7 @@ from collections.abc import Callable
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.payloads import SandboxFailed
 from codesdk.eventlog.log import EventLog
-from codesdk.sandbox.port import Gone, Sandbox, Sandboxes
+from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxMissing
 from codesdk.sandbox.port.faults import SandboxEnded, SandboxGone, StopRefused
 from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxRow, SandboxState
@@ -44,7 +44,7 @@ class SandboxReattacher:
             Fault: its state is unknown.
         """
         found = self._sandboxes.reattach(row.id, self._host.generation)
-        if isinstance(found, Gone):
+        if isinstance(found, SandboxMissing):
             self._mark_lost(row, found.reason)
             return None
         if self._writer.run(lambda unit: store.record_runner(unit.connection, row.id, found.runner)):

@@ -28,9 +28,9 @@ from codesdk.toolcalls.records import store as call_store
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.create import SandboxCreator
 from codesdk.worker.sandboxes.events import sandbox_event
+from codesdk.worker.sandboxes.pause_resume import SandboxPauser
 from codesdk.worker.sandboxes.reattach import STOPPED_MESSAGE, SandboxReattacher
 from codesdk.worker.sandboxes.reconciliation import Reconciler, RemovalProgress
-from codesdk.worker.sandboxes.stop import SandboxStopper
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class SandboxRegistry:
         self._clock = clock
         self._reattacher = SandboxReattacher(sandboxes=sandboxes, host=host, writer=writer, log=log, confirm=confirm)
         self._creator = SandboxCreator(sandboxes=sandboxes, artifacts=artifacts, writer=writer, log=log, clock=clock)
-        self._stopper = SandboxStopper(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
+        self._stopper = SandboxPauser(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
         self._removal_grace = RemovalGrace(database, clock)
         self._live: dict[str, Sandbox] = {}
         self._paused: dict[str, Sandbox] = {}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.local import attest, cgroups, processes
+from codesdk.sandbox.local import attestation, cgroups, processes
 from codesdk.sandbox.local.driver import LocalSandboxes, _read_processes
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
-from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, Gone, SharedWorkspace
+from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, SandboxMissing, SharedWorkspace
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.runner.execution import process_tree
 from sandboxes import DEADLINE_S, python, run
@@ -114,14 +114,14 @@ def test_a_sweep_removes_what_a_dead_worker_left_and_its_processes(sandboxes, ma
 def test_a_sandbox_whose_processes_were_killed_is_gone_and_leaves_nothing(sandboxes, make_spec, victim):
     made = sandboxes.open(make_spec())
     members = _read_processes(sandboxes._directories.of(made.owner))
-    process = members.porter if victim == "porter" else members.inner or members.runner
+    process = members.shim if victim == "porter" else members.inner or members.runner
     os.kill(process.pid, signal.SIGKILL)
     wait_for(
         lambda: not processes.is_alive(process), "it to be killed"
     )  # on a loaded machine an exec may still come first
     with pytest.raises(SandboxGone):
         run(made, "true")
-    wait_for(lambda: isinstance(sandboxes.reattach(made.owner, 2), Gone), "the sandbox to be gone")
+    wait_for(lambda: isinstance(sandboxes.reattach(made.owner, 2), SandboxMissing), "the sandbox to be gone")
     sandboxes.destroy(made.owner)
     wait_for(lambda: not any(processes.is_alive(member) for member in members.known), "its processes to end")
     assert sandboxes._directories.owners() == []
@@ -137,7 +137,7 @@ def test_an_open_that_was_interrupted_before_its_start_is_made_anew(sandboxes, m
 
 
 def test_drift_refuses_the_sandbox_and_removes_it(sandboxes, make_spec, monkeypatch):
-    monkeypatch.setattr(attest, "differences", lambda *_, **__: ("kernel: something is other",))
+    monkeypatch.setattr(attestation, "differences", lambda *_, **__: ("kernel: something is other",))
     with pytest.raises(IsolationDrift, match="something is other"):
         sandboxes.open(make_spec())
     assert sandboxes._directories.owners() == []

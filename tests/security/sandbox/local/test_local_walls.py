@@ -68,7 +68,7 @@ assert result == -1 and ctypes.get_errno() == errno.EPERM, (result, ctypes.get_e
 def test_a_tool_cannot_harm_its_runner_or_porter(apart, sandboxes, opened):
     members = _read_processes(sandboxes._directories.of(opened.owner))
     # Behind the wall they have other numbers: whatever is seen there is tried.
-    ours = [] if members.inner else [members.porter.pid, members.runner.pid]
+    ours = [] if members.inner else [members.shim.pid, members.runner.pid]
     program = f"""
 import os, json
 found = []
@@ -87,7 +87,7 @@ print(json.dumps(found))
 """
     assert json.loads(python(opened, program).stdout) == []
     assert run(opened, "true").result.exit_code == 0
-    assert members.porter is not None
+    assert members.shim is not None
 
 
 def test_a_fork_bomb_is_ended_by_its_timeout_and_a_neighbour_lives_on(apart, opened):

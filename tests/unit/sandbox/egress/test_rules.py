@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from codesdk.sandbox.egress.allowance import ATTEMPTS_PER_CONNECTION, ExecAllowance
 from codesdk.sandbox.egress.connection_attempt import Reason
+from codesdk.sandbox.egress.exec_allowance import ATTEMPTS_PER_CONNECTION, ExecAllowance
 from codesdk.sandbox.egress.rules import DENY_ALL, EgressRule, EgressRules, EgressRulesInvalid, Protocol, parse_rules
 from egress_stage import rules
 

@@ -10,7 +10,7 @@ from codesdk.errors import Fault
 from codesdk.sandbox.channel import open_sandboxes
 from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
 from codesdk.sandbox.channel.sandbox import RunnerSandbox
-from codesdk.sandbox.port import Gone, SandboxSpec
+from codesdk.sandbox.port import SandboxMissing, SandboxSpec
 from codesdk.sandbox.port.faults import SandboxGone
 from codesdk.sandbox.profiles.profile import Profile
 
@@ -68,7 +68,7 @@ def test_a_sandbox_that_was_destroyed_while_it_was_taken_up_again_is_gone(remove
     found = OpenSandboxes(removed.append)
     taken = sandbox(spec("a"))
     found.destroy("a")
-    assert isinstance(found.register(taken), Gone)
+    assert isinstance(found.register(taken), SandboxMissing)
     with pytest.raises(SandboxGone, match="destroyed"):
         taken.files.stat("x")
     kept = sandbox(spec("b"))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.webhooks import Seal, SealBroken
+from codesdk.webhooks import SealBroken, SecretCipher
 
-SEAL = Seal(lambda: b"k" * 32)
+SEAL = SecretCipher(lambda: b"k" * 32)
 
 
 @given(st.text(max_size=300))
@@ -23,7 +23,7 @@ def test_the_same_secret_never_looks_the_same():
 def test_what_is_not_ours_does_not_open_and_the_fault_does_not_say_it(how):
     sealed = SEAL.close("topsecret", "target:whk_1")
     broken = {"changed": sealed[:-6] + "AAAA==", "cut": sealed[:20], "garbage": "s1.!!!", "empty": ""}.get(how, sealed)
-    seal = Seal(lambda: b"x" * 32) if how == "other key" else SEAL
+    seal = SecretCipher(lambda: b"x" * 32) if how == "other key" else SEAL
     with pytest.raises(SealBroken, match="CODESDK_SEALING_KEY") as caught:
         seal.open(broken, "target:whk_2" if how == "other purpose" else "target:whk_1")
     assert "topsecret" not in str(caught.value)

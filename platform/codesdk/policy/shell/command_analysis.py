@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_NESTING, ShellViews, SimpleCommand
+from codesdk.policy.shell.nested_command_wrappers import ASSIGNED_SCRIPT
 from codesdk.policy.shell.nested_commands import NestedCommand, nested_commands
 from codesdk.policy.shell.parser import Script, collect_commands
 from codesdk.policy.shell.words import Word
-from codesdk.policy.shell.wrappers import ASSIGNED_SCRIPT
 
 # Control characters except tab and newline, invisible and bidirectional characters, spaces other than U+0020.
 _HIDDEN = re.compile(

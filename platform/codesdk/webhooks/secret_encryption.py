@@ -34,7 +34,7 @@ class SealBroken(Fault):
         )
 
 
-class Seal:
+class SecretCipher:
     """Encrypts and signs with keys derived from one master key, one for each purpose."""
 
     def __init__(self, key: Callable[[], bytes]) -> None:

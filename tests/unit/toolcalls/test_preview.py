@@ -17,7 +17,7 @@ def shown(stage):
     def submit(name, arguments):
         waiting = pipeline.submit(name, arguments, stage.subject)
         assert isinstance(waiting, Waiting)
-        return stage.desk.find(stage.principal.tenant_id, waiting.approval_id).shown
+        return stage.approval_service.find(stage.principal.tenant_id, waiting.approval_id).shown
 
     return submit
 

@@ -25,7 +25,7 @@ from codesdk.worker.sandboxes.events import sandbox_event
 _log = logging.getLogger(__name__)
 
 
-class SandboxStopper:
+class SandboxPauser:
     """Call with the session's lock held, so that no call reaches the sandbox."""
 
     def __init__(self, *, sandboxes: Sandboxes, writer: Writer, log: EventLog, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.identity_directory import IdentityDirectory
-from codesdk.webhooks import OneTimeLinkService, Seal
+from codesdk.webhooks import OneTimeLinkService, SecretCipher
 from codesdk.webhooks.delivery_sender import DeliverySender
 from codesdk.webhooks.delivery_workers import DeliveryWorkers
 from codesdk.webhooks.endpoint import EndpointKind
@@ -30,7 +30,7 @@ from codesdk.webhooks.mail_sender import MailSender, MailServer
 from codesdk.webhooks.outgoing_message import Sender
 
 
-class OutboundServices:
+class NotificationServices:
     """Webhook endpoints, one-time links, and the workers that deliver messages."""
 
     def __init__(
@@ -45,7 +45,7 @@ class OutboundServices:
         approvals: ApprovalService,
         directory: IdentityDirectory,
     ) -> None:
-        seal = Seal(settings.resolved_sealing_key)
+        seal = SecretCipher(settings.resolved_sealing_key)
         senders = senders_of(settings, clock)
         self.one_time_links = OneTimeLinkService(database, ids, seal)
         self.endpoints = EndpointService(

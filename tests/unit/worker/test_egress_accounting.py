@@ -8,7 +8,7 @@ from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
 from codesdk.errors import InternalFault
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason, Refusal
-from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, MAX_RESERVATION, EgressRecorder
+from codesdk.worker.sandboxes.egress_accounting import FIRST_RESERVATION, MAX_RESERVATION, EgressRecorder
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -69,7 +69,7 @@ def test_only_so_many_wait_and_an_answer_makes_room(stage, asking):
     first, _, third = (write(stage, name) for name in "abc")
     assert (third.code, third.retry_after_s) == (DenialCode.TOO_MANY_QUESTIONS, None)
     assert "2 calls of this session wait for people already" in third.message
-    asked = stage.desk.find(stage.principal.tenant_id, first.approval_id)
+    asked = stage.approval_service.find(stage.principal.tenant_id, first.approval_id)
     stage.pipeline.vote(
         asked.tenant_id, asked.id, Verdict.REJECT, digest=asked.digest, by=stage.principal.id, comment=None
     )

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from codesdk.policy.shell.argument_checks import (
+from codesdk.policy.shell.conditional_expressions import evaluated_words
+from codesdk.policy.shell.nested_command_wrappers import AWKS, EVALUATORS, SHELLS, WRAPPERS
+from codesdk.policy.shell.options import Options, WordIndexes, dangerous_options
+from codesdk.policy.shell.per_command_checks import (
     assigned_variables,
     awk_program,
     command_query,
@@ -24,10 +27,7 @@ from codesdk.policy.shell.argument_checks import (
     subscripts,
     tar,
 )
-from codesdk.policy.shell.conditional_expressions import evaluated_words
-from codesdk.policy.shell.options import Options, WordIndexes, dangerous_options
 from codesdk.policy.shell.words import Word
-from codesdk.policy.shell.wrappers import AWKS, EVALUATORS, SHELLS, WRAPPERS
 
 
 @dataclass(frozen=True, slots=True)

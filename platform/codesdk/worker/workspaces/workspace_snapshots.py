@@ -23,8 +23,8 @@ from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.events import sandbox_event
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 from codesdk.worker.workspaces import snapshot_store
-from codesdk.worker.workspaces.snapshot_file import closable
 from codesdk.worker.workspaces.snapshot_store import DueSnapshot
+from codesdk.worker.workspaces.workspace_copy import closable
 
 _log = logging.getLogger(__name__)
 
