@@ -93,6 +93,24 @@ def test_nobody_is_asked_before_a_worker_has_looked(asking):
     assert (shown["path"], shown["sha256"]) == ("run.sh", asking.sandbox_registry.room.files.read("run.sh").sha256)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bash run.sh '\x1b'",
+        "bash run.sh # \u200b",
+        "'\u202e'; bash run.sh",
+        "bash run.sh; ((",
+        "true; " * 250 + "bash run.sh",
+    ],
+    ids=["escape", "zero-width", "bidi", "unparsable", "too many commands"],
+)
+def test_a_line_that_cannot_be_read_wholly_binds_its_files_all_the_same(asking, line):
+    asking.pipeline.submit("workspace.exec", {"command": line}, asking.subject)
+    asking.looking.look()
+    (approval,) = asking.pending()
+    assert "run.sh" in [file["path"] for file in approval.shown["bound"]["files"] if "sha256" in file]
+
+
 def test_looking_twice_asks_once(asking):
     asking.pipeline.submit(*RUN, asking.subject)
     asking.looking.look()

@@ -86,13 +86,18 @@ class _MatchedRules:
     allows: list[CompiledRule] = field(default_factory=list)
     maybe_denies: list[CompiledRule] = field(default_factory=list)
     """Deny rules that may match, depending on an argument known only at run time: these need approval."""
+    unseen_denies: list[CompiledRule] = field(default_factory=list)
+    unseen_asks: list[CompiledRule] = field(default_factory=list)
+    """Rules that may match a command that can't be seen."""
     parts: list[tuple[CompiledRule, Match]] = field(default_factory=list)
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
         if match.verdict is MatchOutcome.NO:
             return
-        if match.verdict is MatchOutcome.PART:
+        if match.verdict is MatchOutcome.UNSEEN:
+            (self.unseen_denies if rule.effect is Effect.DENY else self.unseen_asks).append(rule)
+        elif match.verdict is MatchOutcome.PART:
             self.parts.append((rule, match))
         elif rule.effect is Effect.ALLOW:
             self.allows.append(rule)
@@ -112,7 +117,7 @@ class _MatchedRules:
         for _, match in self.parts:
             covered |= match.covered
         if len(covered) == len(shell.allow_view):
-            self.allows = [rule for rule, _ in self.parts]
+            self.allows = [rule for rule, match in self.parts if match.covered]
 
 
 def _disabled(tool: ToolFacts, bundle: Bundle) -> bool:
@@ -166,6 +171,13 @@ def _verdict(
             f"The rule `{found.denies[0].id}` denies this call.",
         )
         return _deny(bundle, reason, found.denies, found.trace)
+    if found.unseen_denies and shell is not None and shell.over_limit:
+        rule = found.unseen_denies[0]
+        reason = (
+            f"The rule `{rule.id}` may deny this: {shell.opaque}. Run fewer and shorter commands in one call, or put them "
+            "into a script file."
+        )
+        return _deny(bundle, reason, [rule], found.trace)
     spoke = found.asks or found.allows
     effect = (Effect.ASK if found.asks else Effect.ALLOW) if spoke else (bundle.default or Effect.DENY)
     reason = _reason(bundle, found, effect, shell)
@@ -184,7 +196,9 @@ def _verdict(
         automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
         if mode is PermissionMode.YOLO or (mode is PermissionMode.AUTO and automatic):
             effect, reason = Effect.ALLOW, f"The session's mode `{mode}` allows what would be asked: {reason}"
-    approval = merge_approvals(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None
+    demanding = (*found.asks, *found.unseen_asks)
+    approval = merge_approvals(rule.rule.approval for rule in demanding) if effect is Effect.ASK else None
+    binding = (*found.asks, *(rule for rule, _ in found.parts))  # the parts hold every rule that allows
     return Decision(
         effect=effect,
         rules=tuple(rule.id for rule in spoke),
@@ -195,8 +209,8 @@ def _verdict(
         grant=merge_grants([rule.rule.grant for rule in found.asks])
         if approval and not floor and single_approver(approval)
         else None,
-        obligations=combine_obligations(rule.rule.obligations for rule in (*found.asks, *found.allows)),
-        rates=_rates((*found.asks, *found.allows)),
+        obligations=combine_obligations(rule.rule.obligations for rule in binding),
+        rates=_rates(binding),
         trace=tuple(found.trace),
     )
 

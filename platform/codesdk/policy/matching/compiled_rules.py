@@ -18,7 +18,7 @@ from codesdk.policy.matching.argument_conditions import compile_arguments, glob_
 from codesdk.policy.schema.conditions import Condition
 from codesdk.policy.schema.models import CommandMatcher, GlobToken, Matcher, Rule
 from codesdk.policy.shell.allow_wrappers import wrapped_commands
-from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
+from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line, analyze_unclear
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
 
@@ -31,7 +31,9 @@ class MatchOutcome(Enum):
     """Depends on a value that is only known at run time."""
     YES = "yes"
     PART = "part"
-    """An allow rule that covers some commands of the line, but not all."""
+    """An allow rule that covers some commands of the line, but not all, or only may cover them."""
+    UNSEEN = "unseen"
+    """A rule that asks or denies matches no command that can be seen, and not all can be seen."""
 
 
 class Match(NamedTuple):
@@ -68,8 +70,7 @@ class PolicyInput:
             return analyze_line(line, script)
         if line is None and isinstance(argv, list) and all(isinstance(word, str) for word in argv):
             return analyze_argv(argv, script)
-        why = "its command is neither one line nor one list of words"
-        return ShellViews(None, why, (), why)
+        return analyze_unclear((line, argv), script)
 
 
 class CompiledMatcher:
@@ -163,7 +164,7 @@ class CompiledMatcher:
 
     def _covers(self, shell: ShellViews) -> Match:
         if shell.allow_view is None:
-            return Match(MatchOutcome.NO, shell.refusal)
+            return self._covers_part(shell, shell.refusal)
         covered: set[int] = set()
         why = ""
         for index, command in enumerate(shell.allow_view):
@@ -178,7 +179,12 @@ class CompiledMatcher:
                 covered.add(index)
         if len(covered) == len(shell.allow_view):
             return Match(MatchOutcome.YES, covered=frozenset(covered))
-        return Match(MatchOutcome.PART if covered else MatchOutcome.NO, why, covered=frozenset(covered))
+        return self._covers_part(shell, why, frozenset(covered))
+
+    def _covers_part(self, shell: ShellViews, why: str, covered: frozenset[int] = frozenset()) -> Match:
+        """Return PART if the line may run a command of the patterns: the rule's obligations then hold."""
+        part = bool(covered) or self._may_match(shell).verdict in (MatchOutcome.YES, MatchOutcome.MAYBE)
+        return Match(MatchOutcome.PART if part else MatchOutcome.NO, why, covered=covered)
 
     def _coverage_refusal(self, command: SimpleCommand) -> str:
         """Return why no pattern covers a command of the allow view; empty if one does."""
@@ -192,14 +198,16 @@ class CompiledMatcher:
 
     def _may_match(self, shell: ShellViews) -> Match:
         best = Fit.NO
-        for command in shell.seen:
+        for command in shell.possible:
             for pattern in self._patterns_for(command.name, command.words[0].text):
                 best = max(best, pattern.may_match(command))
-        if best is Fit.YES:
-            return YES
+            if best is Fit.YES:
+                return YES
+        if best:
+            return Match(MatchOutcome.MAYBE, "an argument is only known when it runs")
         return (
-            Match(MatchOutcome.MAYBE, "an argument is only known when it runs")
-            if best
+            Match(MatchOutcome.UNSEEN, shell.opaque)
+            if shell.opaque
             else Match(MatchOutcome.NO, "no such command in it")
         )
 

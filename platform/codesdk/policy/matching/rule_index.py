@@ -56,6 +56,9 @@ class ToolRules:
 
     def candidates(self, question: PolicyInput) -> Iterator[CompiledRule]:
         """Yield the rules that may match, each once, in bundle order."""
+        shell = question.shell if self.has_commands else None
+        if shell is not None and shell.opaque:
+            return iter(self.all)  # any rule on commands may match what can't be seen
         found = set(self._unindexed)
         for key in self._input_keys(question):
             found.update(self._by_key.get(key, ()))

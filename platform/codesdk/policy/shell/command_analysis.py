@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tree_sitter import Node
 
-from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_NESTING, ShellViews, SimpleCommand
+from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_GUESSES, MAX_NESTING, ShellViews, SimpleCommand
 from codesdk.policy.shell.nested_command_wrappers import ASSIGNED_SCRIPT
 from codesdk.policy.shell.nested_commands import NestedCommand, nested_commands
 from codesdk.policy.shell.parser import Script, collect_commands
@@ -28,61 +29,95 @@ _COMPOUND_NODES = frozenset(
         *("if_statement", "elif_clause", "else_clause", "do_group"),
     ]
 )
+_SEGMENT_END = re.compile(r"[;&|(){}<>`\n]+")
+_QUOTES = re.compile(r"['\"\\]")
+_GLOB_MARKS = frozenset("*?[")
+_GUESSED_WORDS = 64
+"""Words of a guessed command: enough for every pattern, and little enough for MAX_GUESSES commands."""
 _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 
 
 def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
     """Return both views of a shell line; `stdin` is the tool call's standard input, if any."""
+    survey = _AskDenyView(stdin)
     hidden = _HIDDEN.search(line)
     if hidden:
-        return _unreadable(f"it holds the invisible character U+{ord(hidden[0]):04X}")
-    survey = _AskDenyView(stdin)
+        survey.mark_opaque(f"it holds the invisible character U+{ord(hidden[0]):04X}")
+        for text in _without_hidden(line):
+            survey.script(Script(text), 0, guess=True)
+        survey.guess(line)
     script = Script(line)
     survey.script(script, 0)
-    opaque = survey.opaque
-    allow_view: tuple[SimpleCommand, ...] | None = None
-    refusal = opaque
-    if not opaque:
-        allow_view, refusal = _allow_view(script)
-    return ShellViews(allow_view, refusal, tuple(survey.found), opaque)
+    if survey.over_limit:
+        survey.guess(line)
+    if survey.opaque:
+        return survey.views(None, survey.opaque)
+    return survey.views(*_allow_view(script))
 
 
 def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
     """Return both views of an argument list, which runs without a shell, so nothing in it expands."""
-    if not argv:
-        return _unreadable("it is empty")
     survey = _AskDenyView(stdin)
+    if not argv:
+        survey.mark_opaque("it is empty")
+        return survey.views(None, survey.opaque)
     command = SimpleCommand(tuple(Word(text) for text in argv))
+    if "\0" in "".join(argv) or _HIDDEN.search(argv[0]):
+        survey.mark_opaque("it holds a hidden character")
+        survey.command(SimpleCommand(tuple(Word(_HIDDEN.sub("", text)) for text in argv)), 0, guess=True)
+        survey.guess(" ".join(argv))
     survey.command(command, 0)
-    hidden = next((match for text in argv if (match := _HIDDEN.search(text.replace("\r", "")))), None)
-    if "\0" in "".join(argv) or (hidden and _HIDDEN.search(argv[0])):
-        return ShellViews(None, "it holds a hidden character", tuple(survey.found), "it holds a hidden character")
-    allow_view = (command,) if not survey.opaque else None
-    return ShellViews(allow_view, survey.opaque, tuple(survey.found), survey.opaque)
+    return survey.views((command,) if not survey.opaque else None, survey.opaque)
 
 
-def _unreadable(why: str) -> ShellViews:
-    return ShellViews(None, why, (), why)
+def analyze_unclear(values: Iterable[Any], stdin: str | None) -> ShellViews:
+    """Return the views of a call whose command is neither one line nor one list of words: what its values may run."""
+    survey = _AskDenyView(stdin)
+    survey.mark_opaque("its command is neither one line nor one list of words")
+    for value in values:
+        texts = [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+        if texts:
+            survey.command(SimpleCommand(tuple(Word(text) for text in texts)), 0, guess=True)
+        elif isinstance(value, str):
+            survey.script(Script(value), 0, guess=True)
+            survey.guess(value)
+    return survey.views(None, survey.opaque)
+
+
+def _without_hidden(text: str) -> set[str]:
+    """Return what the text may mean to a reader: its hidden characters left out, or as spaces."""
+    return {_HIDDEN.sub("", text), _HIDDEN.sub(" ", text)}
 
 
 class _AskDenyView:
     """Collects every command that might run, including those in scripts inside arguments."""
 
     def __init__(self, stdin: str | None) -> None:
-        self.found: list[SimpleCommand] = []
         self.opaque = ""
+        self._found: list[SimpleCommand] = []
+        self._guessed: list[SimpleCommand] = []
+        self.over_limit = False
         self._stdin = stdin
+
+    def views(self, allow_view: tuple[SimpleCommand, ...] | None, refusal: str) -> ShellViews:
+        """Return both views; the ask-deny view holds what was collected."""
+        return ShellViews(
+            allow_view, refusal, tuple(self._found), self.opaque, tuple(self._guessed), over_limit=self.over_limit
+        )
 
     def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
         """Collect every command of a parsed script. If the script is a guess, errors in it are ignored."""
         if script.too_much:
-            self._mark_opaque("it is too long or too tangled to parse", guess)
+            if not guess:
+                self._exceed("it is too long or too tangled to parse")
             return
         if script.root.has_error:
             self._mark_opaque("it is not a shell command that can be parsed", guess)
         collect_commands(script)
         if script.broken:
             self._mark_opaque(script.broken, guess)
+        if (script.root.has_error or script.broken) and not guess:
+            self.guess(script.source.decode("utf-8", "replace"))
         for command in script.commands.values():
             self.command(command, depth, script, guess=guess)
         for text in script.embedded:
@@ -90,15 +125,15 @@ class _AskDenyView:
 
     def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
         """Collect a simple command and its nested commands."""
-        if len(self.found) >= MAX_COMMANDS:
-            self._mark_opaque(f"it runs more than {MAX_COMMANDS} commands", guess=False)
+        if len(self._found) >= MAX_COMMANDS:
+            self._exceed(f"it runs more than {MAX_COMMANDS} commands")
             return
         for name, value in command.assignments:
             if value.literal and ("$(" in value.text or "`" in value.text or ASSIGNED_SCRIPT.fullmatch(name)):
                 self._script(value, depth, guess=True)
         if not command.words:
             return
-        self.found.append(command)
+        self._found.append(command)
         if not command.name:
             self._mark_opaque("the name of a command in it is not known before it runs", guess)
             return
@@ -112,13 +147,13 @@ class _AskDenyView:
 
     def _nested(self, inner: NestedCommand, depth: int, script: Script | None, *, guess: bool) -> None:
         if depth >= MAX_NESTING:
-            self._mark_opaque("commands are nested too deep in it", guess=False)
+            self._exceed("commands are nested too deep in it")
         else:
             self.command(SimpleCommand(inner.words), depth + 1, script, guess=guess)
 
     def _script(self, text: Word, depth: int, *, guess: bool) -> None:
         if depth >= MAX_NESTING:
-            self._mark_opaque("scripts are nested too deep in it", guess=False)
+            self._exceed("scripts are nested too deep in it")
         elif not text.literal:
             self._mark_opaque("a script in it is not known before it runs", guess)
             if text.text.strip():  # the known part may be enough to deny
@@ -126,6 +161,8 @@ class _AskDenyView:
         elif text.text.strip():
             if _HIDDEN.search(text.text):
                 self._mark_opaque("a script in it holds an invisible character", guess)
+                for variant in _without_hidden(text.text):
+                    self.script(Script(variant), depth + 1, guess=True)
             self.script(Script(text.text), depth + 1, guess=guess)
 
     def _standard_input(self, script: Script | None, depth: int, *, guess: bool) -> None:
@@ -136,9 +173,32 @@ class _AskDenyView:
         for text in texts:
             self._script(text, depth, guess=True)
 
+    def guess(self, text: str) -> None:
+        """Take every word of a text that can't be parsed reliably as the name of a command with the words behind it."""
+        for segment in _SEGMENT_END.split(_HIDDEN.sub(" ", text)):
+            words = tuple(map(_guessed_word, segment.split()))
+            if len(self._guessed) + len(words) > MAX_GUESSES:
+                self._exceed("it is too long to be read word by word")
+                return
+            self._guessed += [SimpleCommand(words[at : at + _GUESSED_WORDS]) for at in range(len(words))]
+
+    def mark_opaque(self, why: str) -> None:
+        """Note why the collected commands may not be all; the first reason stays."""
+        self.opaque = self.opaque or why
+
     def _mark_opaque(self, why: str, guess: bool) -> None:
-        if not guess and not self.opaque:
-            self.opaque = why
+        if not guess:
+            self.mark_opaque(why)
+
+    def _exceed(self, why: str) -> None:
+        self.mark_opaque(why)
+        self.over_limit = True
+
+
+def _guessed_word(text: str) -> Word:
+    """Return a word without its quotes; what follows a `$` is unknown."""
+    known, dollar, _ = _QUOTES.sub("", text).partition("$")
+    return Word(known, dynamic=bool(dollar), glob=not _GLOB_MARKS.isdisjoint(known))
 
 
 def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from codesdk.policy.shell.words import Word
 
@@ -10,6 +12,8 @@ MAX_BYTES = 64 * 1024
 MAX_COMMANDS = 200
 MAX_NESTING = 8
 """Levels of scripts inside scripts: `sh -c 'sh -c …'`."""
+MAX_GUESSES = 2000
+"""Words of an unreadable text that are tried as commands."""
 
 
 class SimpleCommand:
@@ -40,3 +44,12 @@ class ShellViews:
     """The ask-deny view: every command that might run, including nested commands and scripts in arguments."""
     opaque: str
     """Why `seen` may be incomplete, in which case no rule can allow the command; empty if it is complete."""
+    guessed: tuple[SimpleCommand, ...] = ()
+    """For a text that can't be parsed reliably: every word of it as the name of a command."""
+    over_limit: bool = False
+    """A limit on size or nesting was exceeded, so that some commands are in neither `seen` nor `guessed`."""
+
+    @property
+    def possible(self) -> Iterator[SimpleCommand]:
+        """Every command that a rule that asks or denies must consider."""
+        return chain(self.seen, self.guessed)

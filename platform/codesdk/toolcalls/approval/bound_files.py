@@ -78,7 +78,7 @@ def _redirected_inputs(line: str) -> list[str]:
 
 def _command_files(views: ShellViews, cwd: str, more: Iterable[str] = ()) -> Iterator[NamedPath]:
     directories = [cwd]
-    for command in views.seen:
+    for command in views.possible:
         if command.name in _CHANGES_DIRECTORY:
             # Whether the line really is there by then is for the shell to know: names are taken from both.
             for word in command.words[1:]:
@@ -88,7 +88,7 @@ def _command_files(views: ShellViews, cwd: str, more: Iterable[str] = ()) -> Ite
     yield from (NamedPath(path=path, cwd=place) for path in more for place in directories)
     # What is run and its first arguments first: where there are too many names, these must be among them.
     for most in (3, None):
-        for command in views.seen:
+        for command in views.possible:
             for path in _word_paths(command, most):
                 for place in directories:
                     yield NamedPath(path=path, cwd=place)
