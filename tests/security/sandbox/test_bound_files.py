@@ -91,6 +91,34 @@ def test_a_program_that_swaps_the_script_all_the_time_never_gets_its_own_one_run
     box.cancel("rewriter", 1)
 
 
+SWAPPER = """
+import os
+for _ in range(3):
+    if os.fork() == 0:
+        break
+print("at work", flush=True)
+name = "next-%d" % os.getpid()
+while True:
+    for content in ("good", "bad"):
+        os.link(content, name)
+        os.rename(name, "script.sh")
+"""
+
+
+@pytest.mark.full
+def test_of_500_approvals_none_runs_the_other_file_that_four_processes_swap_in(open_sandbox):
+    box = open_sandbox()
+    contents = {"good": b"exit 0\n", "bad": b"exit 66\n", "script.sh": b"exit 0\n"}
+    box.files.write(tuple(FileWrite(path=path, content=content) for path, content in contents.items()))
+    bound = marks(box, "script.sh")
+    box.processes.start(request("python3", "-c", SWAPPER, call="swapper", timeout_s=250))
+    box.processes.output("swapper", 1, "stdout", 0, wait_s=10)
+    ends = [run(box, "sh", "script.sh", bound=bound).result for _ in range(500)]
+    assert {end.kind for end in ends} == {ExitKind.EXITED, ExitKind.FILES_CHANGED}
+    assert {end.exit_code for end in ends if end.kind is ExitKind.EXITED} == {0}
+    box.cancel("swapper", 1)
+
+
 def test_other_tools_stand_still_for_a_moment_and_then_go_on_and_what_starts_meanwhile_only_waits(open_sandbox):
     box = open_sandbox()
     box.files.write((FileWrite(path="s", content=b"sleep 0.5\n"),))

@@ -76,7 +76,7 @@ class Runner:
         self._snapshots = SnapshotService(
             self._files.workspace,
             self._files.long_executor,
-            lambda stop, done: self._freeze("stills", stop, done),
+            lambda stop, done: self._freeze("stills", stop, lambda _: done()),
             self._reply_later,
             str(settings.get("workspace_mode", "rw")),
         )
@@ -319,7 +319,7 @@ class Runner:
     def _make_checks(self) -> PreExecCheck:
         from codesdk.sandbox.runner.workspace.fingerprints import PreExecCheck  # noqa: PLC0415 - loaded where it is asked for
 
-        def freeze(stop: bool, done: Callable[[], None]) -> None:
+        def freeze(stop: bool, done: Callable[[bool], None]) -> None:
             self._freeze("checks", stop, done)
 
         made = PreExecCheck(
@@ -332,24 +332,28 @@ class Runner:
         found = self._execs.get(key)
         return found is not None and found.result is None
 
-    def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
-        """Stop all tools, or resume them when no holder is left. Serialized with other signals."""
+    def _freeze(self, who: str, stop: bool, done: Callable[[bool], None]) -> None:
+        """Stop all tools, or resume them when no holder is left. Serialized with other signals.
+
+        `done` is called with whether every tool has stopped.
+        """
         if stop:
             self._freeze_holders.add(who)
         else:
             self._freeze_holders.discard(who)
         self._exec_requests.is_frozen = "stills" in self._freeze_holders
         if not stop and self._freeze_holders:
-            self._signaller.submit(lambda: done)
+            self._signaller.submit(lambda: lambda: done(True))
             return
         killer_uid = int(self._settings.get("bystander", process_tree.KILLER_UID))
 
         def work() -> Callable[[], None]:
             try:
-                process_tree.freeze(self._uid, self._fork_server.pid, stop, killer_uid)
+                succeeded = process_tree.freeze(self._uid, self._fork_server.pid, stop, killer_uid)
             except OSError as error:
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
-            return done
+                succeeded = False
+            return lambda: done(succeeded)
 
         self._signaller.submit(work)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Callable, Optional
 
     Process = tuple[int, int]
-    """The parent's pid, and DEAD, STOPPED or RUNNING."""
+    """The parent's pid, and DEAD, STOPPED, BLOCKED or RUNNING."""
     Table = dict[int, Process]
     ReadProcess = Callable[[int], Optional[Process]]
 
@@ -28,9 +28,14 @@ KILLER_UID = 65534
 signal the killer. No process of a sandbox has it; `main` sets another one where there is no PID namespace."""
 MAX_SCANS = 200
 _SCAN_PAUSE_S = 0.001
-DEAD, STOPPED, RUNNING = 0, 1, 2
-_STATES = {b"Z": DEAD, b"X": DEAD, b"T": STOPPED, b"t": STOPPED, b"D": STOPPED}
-"""By the kernel's letter; any other is RUNNING. D: above all the caller of a vfork, until its stopped child goes on."""
+STOP_S = 2.0
+"""How long to wait until every process that was sent SIGSTOP has stopped."""
+_BLOCKED_S = 0.1
+DEAD, STOPPED, BLOCKED, RUNNING = 0, 1, 2, 3
+"""BLOCKED: in a system call that no signal interrupts. It may still change a file; but the caller of a vfork remains in it
+until its child goes on, so who is blocked for _BLOCKED_S while all others are stopped counts as stopped."""
+_STATES = {b"Z": DEAD, b"X": DEAD, b"T": STOPPED, b"t": STOPPED, b"D": BLOCKED}
+"""By the kernel's letter; any other is RUNNING."""
 _STATE, _PARENT, _THREADS = 0, 1, 17
 """Fields of /proc/PID/stat after the command's closing bracket."""
 _MISSING = (0, DEAD)
@@ -142,22 +147,61 @@ def signal_all(uid: int, killer_uid: int, number: int) -> None:
         kernel.set_thread_uids(0, 0, 0)
 
 
-def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID) -> None:
-    """Stop or resume every tool process."""
+def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID) -> bool:
+    """Stop or resume every tool process. Returns whether all have stopped."""
     if uid != os.getuid():
         signal_all(uid, killer_uid, _STOP if stop else _CONTINUE)
-        return
-    stopped: set[int] = set()
-    for _ in range(MAX_SCANS):
+        return not stop or _all_stop(lambda: _states_of_user(uid))
+
+    def tools() -> dict[int, int]:
         table = parents()
         subreapers = [pid for pid, (parent, _) in table.items() if parent == fork_server]
-        tools = {pid for subreaper in subreapers for pid in descendants(subreaper, table)}
-        fresh = tools - stopped
+        return {pid: table[pid][1] for subreaper in subreapers for pid in descendants(subreaper, table)}
+
+    signalled: set[int] = set()
+    for _ in range(MAX_SCANS):
+        fresh = tools().keys() - signalled
         if not fresh:
-            return
+            break
         for pid in fresh:
             _send(pid, _STOP if stop else _CONTINUE)
-        stopped |= fresh
+        signalled |= fresh
+    return not stop or _all_stop(tools)
+
+
+def _all_stop(states: Callable[[], dict[int, int]]) -> bool:
+    """Wait until all these processes are stopped and no new one appears. Returns False after STOP_S."""
+    known: set[int] = set()
+    blocked_since: float | None = None
+    deadline = time.monotonic() + STOP_S
+    while (now := time.monotonic()) < deadline:
+        found = states()
+        worst = max(found.values(), default=STOPPED)
+        if worst != BLOCKED:
+            blocked_since = None
+        elif blocked_since is None:
+            blocked_since = now
+        waited = blocked_since is not None and now - blocked_since > _BLOCKED_S
+        if known.issuperset(found) and (worst <= STOPPED or waited):
+            return True
+        known = set(found)
+        time.sleep(_SCAN_PAUSE_S)
+    return False
+
+
+def _states_of_user(uid: int) -> dict[int, int]:
+    """Return the state of every live process whose real, effective or saved uid this is."""
+    wanted, found = str(uid).encode(), {}
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/status", "rb") as status:
+                line = next((line for line in status if line.startswith(b"Uid:")), b"")
+        except OSError:
+            continue  # it has ended
+        process = read_process(pid) if wanted in line.split()[1:4] else None
+        if process is not None and process[1] != DEAD:
+            found[pid] = process[1]
+    return found
 
 
 def signal_tree(
@@ -179,7 +223,7 @@ def _stopped_descendants(root: int, excluding: int) -> list[int]:
     for _ in range(MAX_SCANS):
         table = parents()
         found = descendants(root, table, excluding)
-        if known.issuperset(found) and all(table[pid][1] == STOPPED for pid in found):
+        if known.issuperset(found) and all(table[pid][1] <= BLOCKED for pid in found):
             break
         known = set(found)
         time.sleep(_SCAN_PAUSE_S)

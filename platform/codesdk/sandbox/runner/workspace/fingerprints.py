@@ -120,12 +120,12 @@ class PreExecCheck:
         self,
         workspace: Callable[[], Root],
         executor: Callable[[], SerialExecutor],
-        freeze: Callable[[bool, Callable[[], None]], None],
+        freeze: Callable[[bool, Callable[[bool], None]], None],
         serve: Callable[[Message], None],
         refuse: Callable[[int, dict[str, Any], bytes], None],
         runs: Callable[[Key], bool],
     ) -> None:
-        """`freeze(stop, done)`: stop or resume all tools. `serve`: process a request again."""
+        """`freeze(stop, done)`: stop or resume all tools; `done` gets whether all have. `serve`: process a request again."""
         self._runs = runs
         self._workspace = workspace
         self._executor = executor
@@ -167,7 +167,13 @@ class PreExecCheck:
                 why = "cannot be looked at: " + str(error)
             return lambda: self._end(why)
 
-        self._freeze(True, lambda: self._executor().submit(work))
+        def frozen(all_stopped: bool) -> None:
+            if all_stopped:
+                self._executor().submit(work)
+            else:
+                self._end("cannot be looked at: other programs in the sandbox do not stop, and may change it")
+
+        self._freeze(True, frozen)
 
     def _end(self, why: str) -> None:
         message, key = self._current_message, self._current
@@ -191,7 +197,7 @@ class PreExecCheck:
             return
         self._until, self._current, self._current_message = None, None, None
         queued, self._queued = self._queued, []
-        self._freeze(False, lambda: None)
+        self._freeze(False, lambda _: None)
         for waited in queued:
             self._serve(waited)
 
