@@ -236,3 +236,26 @@ def test_a_pipe_for_a_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.yaml")
     with pytest.raises(PolicyInvalid, match="no regular file"):
         load_bundle(tmp_path, TOOLS)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        '["rm*", ...]',
+        '["*", "*.env", ...]',
+        '[cat, [a, ".en?"], ...]',
+        '["[rm]m", ...]',
+        '[git, "push*"]',
+        '[{glob: "r*"}, "-*"]',
+    ],
+)
+@pytest.mark.parametrize("effect", ["deny", "ask", "allow"])
+def test_a_pattern_in_a_plain_word_is_an_error_with_the_spelling_that_is_meant(write_bundle, effect, pattern):
+    with pytest.raises(PolicyInvalid, match=r"is a plain word, which matches only itself\. Write \{glob: "):
+        write_bundle(f"rules:\n- {{id: a, effect: {effect}, tool: workspace.exec, command: {{any_of: [{pattern}]}}}}\n")
+
+
+def test_the_command_of_a_bracket_test_and_a_glob_of_a_literal_star_are_no_error(write_bundle):
+    assert write_bundle(
+        "rules:\n- {id: a, effect: deny, tool: workspace.exec, command: {any_of: [['[', ...], [rm, {glob: '[*]'}, ...]]}}\n"
+    )

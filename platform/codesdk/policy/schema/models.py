@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -62,6 +64,9 @@ Scalar = str | int | float | bool | None
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 
 
+_GLOB = re.compile(r"[*?]|\[[^\]]+\]")
+
+
 class GlobToken(FrozenModel):
     """A word of a command by pattern: `{glob: "tests/*"}`."""
 
@@ -92,7 +97,19 @@ class CommandMatcher(FrozenModel):
                 raise ValueError("`...` stands only at the end of a pattern, after the command.")
             if any(isinstance(token, list) and not token for token in pattern):
                 raise ValueError("a list of alternatives needs at least one word.")
+            for token in pattern:
+                _check_plain_words([token] if isinstance(token, str) else token if isinstance(token, list) else [])
         return self
+
+
+def _check_plain_words(words: Iterable[str]) -> None:
+    """Refuse a word that is written like a pattern: it would match only itself, and a deny would silently do nothing."""
+    for word in words:
+        if _GLOB.search(word):
+            raise ValueError(
+                f"`{word}` is a plain word, which matches only itself. Write {{glob: {json.dumps(word)}}} for a pattern (in a "
+                "pattern of its own if it stands in a list of alternatives), and `[*]` or `[?]` in it for the character itself."
+            )
 
 
 class ArgumentTest(FrozenModel):
