@@ -1,7 +1,7 @@
-"""Real clients at the MCP host, each looked at once: what it does must be what `docs/reference/mcp-clients.md` says.
+"""Real clients at the MCP host, each measured once: the results must match `docs/reference/mcp-clients.md`.
 
-The facts are those that the client itself causes: what the host was sent, and what the client (or the model behind an agent)
-was told. A worker stands in, so that a call runs as long as the look needs it to.
+Only what the client itself causes is measured: the requests that the host received, and the answers that the client (or
+the model behind an agent) got. The worker is a fake, so that a call runs as long as the test needs.
 """
 
 from __future__ import annotations
