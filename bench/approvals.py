@@ -1,8 +1,8 @@
-"""What an approval costs, by the log's own times, without what a person takes to answer.
+"""Measures the latency of approvals from the log's timestamps, without the time that a person takes to answer.
 
-Once it is given: from the vote that decides to the start of the run (`approval_overhead_ms`). With a preview before it is
-asked for: from the request of the call to the question, in an empty workspace (`preview_ms`). Over HTTP and through the
-worker of the running installation, one call after another; plain numbers (medians).
+`approval_overhead_ms`: from the deciding vote to the start of the run. `preview_ms`: from the call's request to the
+approval request, with a preview in an empty workspace. Both over HTTP and through the worker of the running
+installation, one call after another; medians.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from codesdk.sessions import NewSession
 
 CALLS = 40
 PREVIEWED_CALLS = 7
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 AIM_MS = 15.0
 PLAIN = ("approval_overhead_ms", "preview_ms")
 PREVIEWING = """\
@@ -34,7 +34,7 @@ rules:
 
 
 def measure(stack: Stack, say: Callable[[str], None]) -> dict[str, float]:
-    """The report's keys."""
+    """Return the report's keys."""
     say(f"{CALLS} calls that are asked about and approved, {PREVIEWED_CALLS} with a preview")
     labels = {"opened-by": "bench"}
     asking = NewSession(permission_mode=PermissionMode.ASK, labels=labels)
@@ -77,7 +77,7 @@ async def _run(stack: Stack, url: str, token: str, session: str, calls: int) -> 
 
 
 def _approve(stack: Stack, session: str) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         for shown in stack.daemon.approvals(ApprovalState.PENDING, session):
             stack.daemon.vote(shown, Verdict.APPROVE)

@@ -1,7 +1,7 @@
-"""gVisor beside runc, in one run and on one engine: how soon a new sandbox has its first result, and what an exec costs.
+"""Compares gVisor and runc in one run and on one engine: time to a new sandbox's first result, and the cost of an exec.
 
-Keys: `runsc_first_result_ms`, `runc_first_result_ms`, `runsc_exec_ms`, `runc_exec_ms` as {p50, p95, n}; where gVisor
-cannot be had, none of them and `gvisor_absent` with the reason.
+Keys: `runsc_first_result_ms`, `runc_first_result_ms`, `runsc_exec_ms`, `runc_exec_ms` as {p50, p95, n}. If gVisor is
+not available, only `gvisor_absent` with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_UID = 268_000
 def measure(host: str, image: str, say: Callable[[str], None]) -> dict[str, Any]:
     """The report's keys. Host and image: where the sandbox image is."""
     with ExitStack() as opened:
-        say("gVisor beside runc")
+        say("gVisor and runc")
         try:
             engine = gvisor.ensure(say)
             opened.callback(engine.stop)

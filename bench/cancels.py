@@ -1,13 +1,13 @@
-"""How long it takes until a command is ended.
+"""Measures how long it takes to end a command.
 
-From the cancel over HTTP to its answer at the MCP client, which comes when the
-runner has said that nothing of its tree lives and that is recorded (`cancel_ms`); the same of one that ignores SIGTERM
-(`cancel_stubborn_ms`). Of the latter also from the MCP client's own cancel (`notifications/cancelled`) and from the end
-of its session to the recorded end, which nobody is answered (`cancel_mcp_ms`, `session_end_ms`).
+`cancel_ms`: from the cancel over HTTP to the answer at the MCP client, which arrives when the runner has reported that
+the whole process tree has ended and the end is recorded. `cancel_stubborn_ms`: the same for a program that ignores
+SIGTERM. For that program also `cancel_mcp_ms` and `session_end_ms`: from the MCP client's cancel
+(`notifications/cancelled`) and from the end of its session to the recorded end; no client gets an answer to these.
 
-Beside it, in turn, what one would do without: `kill -9` by another `docker exec` until the first one's output ends, which
-leaves its children (`docker_exec_kill_ms`), and `docker kill` until the container has ended, which ends all that runs in it
-(`docker_kill_ms`).
+In turn with these, the alternatives without CodeSDK: `docker_exec_kill_ms`, `kill -9` by another `docker exec` until
+the first one's output ends, which leaves its children; and `docker_kill_ms`, `docker kill` until the container has
+ended, which ends everything in it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from codesdk.sessions import NewSession
 
 ROUNDS = 10
 STUBBORN_ROUNDS = 5
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 LOOK_S = 0.005
-"""Between two looks whether an end is recorded: what that may add to a measured time."""
+"""Seconds between polls for the recorded end, which may add as much to a measured time."""
 AIM_MS = 2000.0
-"""From the cancel to its end, p95."""
+"""Target from the cancel to the recorded end, p95."""
 NAMES = ("cancel", "cancel_stubborn", "cancel_mcp", "session_end", "docker_exec_kill", "docker_kill")
 AIMED = {
-    "cancel_stubborn": "until a stubborn command is ended (p95)",
-    "cancel_mcp": "until one is that its MCP client cancels (p95)",
-    "session_end": "until one is whose session ends (p95)",
+    "cancel_stubborn": "until a command that ignores SIGTERM has ended (p95)",
+    "cancel_mcp": "until one that its MCP client cancels has ended (p95)",
+    "session_end": "until one whose session ends has ended (p95)",
 }
-"""What is held against `AIM_MS`, and how it is said."""
+"""Measurements that are compared with `AIM_MS`, and their descriptions."""
 STUBBORN = "trap '' TERM; sleep {0} & sleep {0}"
 COMMANDS = {"cancel": "sleep {0}", "cancel_stubborn": STUBBORN}
 
@@ -46,7 +46,7 @@ COMMANDS = {"cancel": "sleep {0}", "cancel_stubborn": STUBBORN}
 def measure(
     stack: Stack, client: DockerClient, container: str, image: str, say: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Milliseconds of each, by name."""
+    """Return the milliseconds of each, by name."""
     say(f"{ROUNDS} commands that are cancelled, and as many that are killed")
     session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
     times: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -79,7 +79,7 @@ async def _cancelled(stack: Stack, session: Any, command: str) -> float:
 
 
 async def _given_up(stack: Stack, session: Any, command: str) -> float:
-    """By `notifications/cancelled`: the older protocol's, as most agents speak it."""
+    """Cancel by `notifications/cancelled`, of the older protocol, which most agents speak."""
     async with connect_mcp(session.mcp_url, session.token, "legacy") as client:
         place = stack.daemon.session(session.session.id).last_seq
         asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
@@ -92,7 +92,7 @@ async def _given_up(stack: Stack, session: Any, command: str) -> float:
 
 
 async def _closed(stack: Stack, command: str) -> float:
-    """By the end of its session, which was opened for it."""
+    """End the session, which was opened for this call."""
     session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
     async with connect_mcp(session.mcp_url, session.token) as client:
         asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
@@ -106,8 +106,8 @@ async def _closed(stack: Stack, command: str) -> float:
 
 
 def _ended(stack: Stack, session: str, place: int, call: str) -> None:
-    """Until that call's cancel is recorded as its end."""
-    until = time.monotonic() + PATIENCE_S
+    """Wait until the cancel is recorded as the call's end."""
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         for event in stack.daemon.events(session, place):
             if event.type is EventType.CALL_COMPLETED and event.payload["tool_call_id"] == call:
@@ -118,8 +118,8 @@ def _ended(stack: Stack, session: str, place: int, call: str) -> None:
 
 
 def _started(stack: Stack, session: str, place: int) -> str:
-    """The id of the call that was made last, once it runs; it is approved where it is asked about."""
-    until = time.monotonic() + PATIENCE_S
+    """Return the id of the latest call once it runs; approve it if policy asks."""
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         for shown in stack.daemon.approvals(ApprovalState.PENDING, session):
             stack.daemon.vote(shown, Verdict.APPROVE)

@@ -1,8 +1,8 @@
-"""What a claim costs while others wait: 10 tenants against 5,000, and 100 queued calls against 100,000.
+"""Measures a claim while other calls wait: 10 tenants against 5,000, and 100 queued calls against 100,000.
 
-The rows are put straight into fresh databases, of SQLite and, where its programs are, of a PostgreSQL of its own that
-waits for the disk as a real one; each claim is the worker's own, with its commit. The kinds are claimed in turn, one of
-each, so that whatever the machine does meanwhile hits all alike.
+The rows are inserted directly into fresh databases: SQLite and, if its programs are installed, the bench's own
+PostgreSQL with durable commits. Each claim is the worker's own, with its commit. The kinds are claimed in turn, one of
+each, so that other load on the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from database import postgresql
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"few": (10, 1_000), "many_tenants": (5_000, 10_000), "many_calls": (10, 100_000)}
-"""Tenants that wait, and their calls in all."""
+"""Waiting tenants, and the total of their calls."""
 CLAIMS = 200
 PLAIN = ("claim_ms", "claim_ms_at_5k_tenants", "claim_ms_at_100k", "claim_5k_tenants_per_10", "claim_100k_per_1k")
-"""The report's keys; those of PostgreSQL begin with its name, and are missing where it cannot be had."""
+"""The report's keys; those of PostgreSQL begin with its name, and are missing if it is not installed."""
 ON_SERVER = tuple(f"postgresql_{name}" for name in PLAIN)
 Say = Callable[[str], None]
 
 
 def measure(say: Say = lambda _line: None) -> dict[str, float]:
-    """Milliseconds (p50) of a claim by kind, and their ratios."""
+    """Return the milliseconds (p50) of a claim by kind, and their ratios."""
     with tempfile.TemporaryDirectory() as place:
         found = _measure_on(lambda kind: f"sqlite:///{Path(place) / f'{kind}.db'}", Path(place))
     with postgresql(say) as server:
@@ -65,7 +65,7 @@ def _made(server: postgres.PostgresServer, name: str) -> str:
 
 
 def _measure_on(url_of: Callable[[str], str], locks: Path | None) -> dict[str, float]:
-    """`locks`: where SQLite's writers have their lock files."""
+    """Measure on one kind of database. `locks`: directory of the lock files of SQLite's writers."""
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with ExitStack() as opened:
         stages = {

@@ -1,4 +1,4 @@
-"""The second database of a bench: a PostgreSQL of its own, which waits for the disk as a real one, or the word why not."""
+"""The second database of a bench: its own PostgreSQL with durable commits, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 @contextmanager
 def postgresql(say: Say) -> Iterator[postgres.PostgresServer | Fault]:
-    """While the block lasts. A fault: its programs are not here, or it does not start; that is said as well."""
+    """Yield a running PostgreSQL, or the fault, which is printed too, if programs are missing or it does not start."""
     place = Path(tempfile.mkdtemp(prefix="codesdk-pg-"))
     try:
         server = postgres.ensure(place, say, durable=True)

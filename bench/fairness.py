@@ -1,8 +1,9 @@
-"""What one tenant's thousand calls cost another: its governed calls one after the other, alone and beside them.
+"""Measures what one tenant's thousand calls cost another, whose sequential calls are timed alone and under that load.
 
-One installation with API and worker, on SQLite and, where its programs are, on a PostgreSQL of its own. The crowd's calls
-wait in `CROWD_SESSIONS` sessions, once in the queue, so that many of them run at once, and once for people, so that the
-worker looks at the files that each of them names. The measure is taken while they last.
+One installation with API and worker, on SQLite and, if its programs are installed, on the bench's own PostgreSQL. The
+crowd's calls are spread over `CROWD_SESSIONS` sessions. Once they are queued, so that many run at once; and once they
+wait for approval, so that the worker reads the files that each names. The other tenant's calls are timed while they
+last.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from database import postgresql
 QUEUED = 1_000
 CROWD_SESSIONS = 16
 SLEEP_S = 1.0
-"""Of each of the crowd's calls: with 16 of them at once, a thread is free every 62 ms where a worker has 16."""
+"""Duration of each of the crowd's calls: a worker with 16 threads then has a free one every 62 ms."""
 CALLS = 100
 WARM_UP = 20
 CROWDS = {"": f"echo {{0}}; sleep {SLEEP_S}", "asked_": f"touch {{0}}; sleep {SLEEP_S}"}
-"""What the crowd calls, by the prefix of its keys. The demo's policy asks about `touch`."""
+"""The crowd's commands, by the prefix of their keys. The demo's policy asks about `touch`."""
 PLAIN = tuple(
     f"{database}fair_{crowd}{what}"
     for database in ("", "postgresql_")
     for crowd in CROWDS
     for what in ("p95_alone_ms", "p95_beside_1000_ms", "p95_ratio")
 )
-"""The report's keys; the second database's are missing where it cannot be had."""
+"""The report's keys; those of the second database are missing if it is not installed."""
 Say = Callable[[str], None]
 
 
 def measure(policies: Path, say: Say) -> dict[str, float]:
-    """Milliseconds (p95) of a call alone and beside the crowd, and their ratio."""
+    """Return the milliseconds (p95) of a call alone and under load, and their ratio."""
     say(f"another tenant's {QUEUED} queued calls")
     found = _measure_crowds("", policies, say)
     with postgresql(say) as server:
@@ -86,7 +87,7 @@ def _measure_on(url: str, policies: Path, command: str, say: Say) -> dict[str, f
 
 
 def _sessions(services: Services, stack: Stack) -> list[OpenedSession]:
-    """One of a tenant of its own, then the crowd's."""
+    """Open one session in its own tenant, then the crowd's."""
     made = []
     for tenant, count in (("one", 1), ("crowd", CROWD_SESSIONS)):
         principal, _ = services.writer.run(
@@ -109,7 +110,7 @@ def _submit(services: Services, crowd: list[OpenedSession], command: str) -> Non
 
 
 def _waiting(services: Services) -> int:
-    """Calls that have not begun. Nobody answers what is asked about."""
+    """Count the calls that have not begun. Nobody answers approvals."""
     with services.database.read() as connection:
         query = text("SELECT count(*) FROM tool_calls WHERE state IN ('queued', 'waiting_for_tool_decision')")
         return int(connection.execute(query).scalar_one())

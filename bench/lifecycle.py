@@ -1,10 +1,10 @@
-"""Sandboxes themselves: how soon a warm one answers, what an idle one costs, and what a burst of creations does.
+"""Measures sandboxes: the first result of a warm one, the cost of an idle one, and a burst of creations.
 
-- warm_first_result: a session is opened (one transaction, which claims a pooled sandbox), its sandbox taken up, `true`
-  run in it: database and engine, without HTTP and queue;
-- burst50: 50 sandboxes asked for at once, each timed from asking to ready and attested;
-- idle: 200 sandboxes that do nothing: memory of each in its container (its cgroup, without file cache that the kernel
-  can drop) and in the process that holds them, and what `true` takes in one of them.
+- warm_first_result: opens a session (one transaction, which claims a pooled sandbox), connects to its sandbox and runs
+  `true` in it: database and engine, without HTTP and queue;
+- burst50: requests 50 sandboxes at once, each timed from the request to ready and attested;
+- idle: 200 idle sandboxes: memory of each in its container (its cgroup, without file cache that the kernel can drop)
+  and in the process that holds them, and the duration of `true` in one of them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ EXECS = 60
 WARM = 25
 STATS_SAMPLE = 20
 FIRST_UID = 266_000
-"""Above the uids that installations give out, for limits are counted per uid on the whole host."""
+"""Above the uids that installations assign, because limits are counted per uid on the whole host."""
 REST_S = KEEP_FREE_S + 2.0
-"""After this without execs a sandbox holds nothing but what an idle one holds."""
+"""Seconds without execs after which a sandbox uses no more memory than an idle one."""
 POOL_S = 30.0
 PLAIN = (
     "burst50_create_p95_ms",
@@ -138,7 +138,7 @@ def _true(sandbox: Sandbox, call: str) -> None:
 
 
 class Many:
-    """Sandboxes of an installation of their own."""
+    """Sandboxes of their own installation."""
 
     def __init__(self, host: str, image: str, place: Path, opened: ExitStack) -> None:
         self._engine = Engine(host)
@@ -153,7 +153,7 @@ class Many:
         opened.callback(self._remove)
 
     def burst(self, count: int) -> tuple[list[float], int]:
-        """Milliseconds of each that came, and how many did not."""
+        """Return the milliseconds of each that was created, and the number of failures."""
         asked = [self._spec() for _ in range(count)]
         start = threading.Barrier(count)
         times: list[float] = []
@@ -184,7 +184,7 @@ class Many:
         return len(self._open)
 
     def exec_ms(self) -> float:
-        """Median of `true` in one of them, the others idle."""
+        """Return the median of `true` in one of them, with the others idle."""
         time.sleep(6.0)  # connections of idle sandboxes are closed after five seconds
         times = []
         for _ in range(EXECS):
@@ -198,14 +198,14 @@ class Many:
         """Mean of a sample's memory, as `docker stats` counts it."""
         found = []
         for sandbox in self._open[:: max(1, len(self._open) // STATS_SAMPLE)]:
-            said = self._engine.api.stats(container_name(self._instance, sandbox.owner), stream=False, one_shot=True)
-            memory = said["memory_stats"]
+            stats = self._engine.api.stats(container_name(self._instance, sandbox.owner), stream=False, one_shot=True)
+            memory = stats["memory_stats"]
             cache = memory["stats"].get("total_inactive_file", memory["stats"].get("inactive_file", 0))
             found.append((memory["usage"] - cache) / 1e6)
         return statistics.fmean(found)
 
     def worker_mb(self) -> float:
-        """What this process grew by for each."""
+        """Return the growth of this process for each sandbox."""
         return (_rss_mb() - self._rss_before) / len(self._open)
 
     def _spec(self) -> SandboxSpec:

@@ -1,9 +1,9 @@
-"""Sixteen at once, and 200: calls a second beside `docker exec` and `docker run`, and what API and worker hold in memory.
+"""Measures calls per second, 16 at once, against `docker exec` and `docker run`; and the memory of API and worker.
 
 - governed_16: 16 sessions, each with one `true` after the other over MCP. The requests are those of an MCP client, but
-  written by hand: 16 whole clients would take a third of two cores from what is measured;
-- docker_exec_16, docker_run_16: 16 threads that do the same through the engine's API, the execs all in one container;
-- memory: the share of each process (PSS) after some calls and 10 seconds of rest, and with 200 calls running.
+  written by hand: 16 whole clients would use a third of two cores;
+- docker_exec_16, docker_run_16: 16 threads that do the same through the engine's API, with all execs in one container;
+- memory: the share of each process (PSS) after some calls and 10 idle seconds, and with 200 calls running.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Caller:
         self._reader, self._writer = await asyncio.open_connection(place.hostname, place.port)
 
     async def send(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Ask for a call; it is cancelled when the connection ends before its answer."""
+        """Send a call. It is cancelled if the connection ends before its answer."""
         self._number += 1
         meta = {
             f"{META}/protocolVersion": PROTOCOL,
@@ -101,7 +101,7 @@ class Caller:
         await self._writer.drain()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Ask for a call and take its answer, which must be a good one."""
+        """Make a call and wait for its answer, which must be a success."""
         await self.send(tool, arguments)
         head = await self._reader.readuntil(b"\r\n\r\n")
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
@@ -109,7 +109,7 @@ class Caller:
         assert json.loads(body)["result"]["isError"] is False, body
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
         await self._writer.wait_closed()
 
@@ -117,12 +117,12 @@ class Caller:
 def at_once(
     stack: Stack, docker_exec: Callable[[], None], docker_run: Callable[[], None], say: Say
 ) -> dict[str, float]:
-    """Calls a second, 16 at once: the median of blocks that are measured in turn. And how long each governed one took."""
+    """Return calls per second, 16 at once (median of blocks in turn), and the duration of each governed call."""
     say(f"{AT_ONCE} at once")
     sessions = [stack.daemon.open_session(NewSession(labels={"opened-by": "bench"})) for _ in range(AT_ONCE)]
     rates: defaultdict[str, list[float]] = defaultdict(list)
     times: list[float] = []
-    asyncio.run(_governed(sessions, 3))  # their sandboxes are taken up, and everything is warm
+    asyncio.run(_governed(sessions, 3))  # opens their sandboxes and warms everything up
     with ThreadPoolExecutor(AT_ONCE) as threads:
 
         def peers(work: Callable[[], None], count: int) -> None:
@@ -167,7 +167,7 @@ async def _governed(sessions: list[OpenedSession], count: int) -> list[float]:
 
 
 def memory(policies: Path, registry: Path, say: Say) -> dict[str, float]:
-    """Megabytes of API and worker at rest and with 200 running calls, in an installation of its own."""
+    """Return the megabytes of API and worker, idle and with 200 running calls, in their own installation."""
     say(f"memory, at rest and with {RUNNING} running calls")
     with tempfile.TemporaryDirectory(prefix="codesdk-bench-") as place:
         tools = Path(place) / "tools"
@@ -190,7 +190,7 @@ async def _running(stack: Stack, sessions: list[OpenedSession]) -> dict[str, flo
     callers = [Caller(session) for session in sessions for _ in range(RUNNING // SESSIONS)]
     for number, caller in enumerate(callers):
         await caller.open()
-        await caller.send(wire_name(TOOL), {"number": number})  # the same input twice would be one call
+        await caller.send(wire_name(TOOL), {"number": number})  # equal inputs would join one call
     until = time.monotonic() + START_S
     while (count := _count(stack)) < RUNNING:
         assert time.monotonic() < until, f"only {count} calls run"
@@ -211,8 +211,8 @@ def _held(stack: Stack) -> dict[str, float]:
     return {name: _share(runfile.read(stack.settings.data_dir, name)) for name in ("api", "worker")}
 
 
-def _share(said: dict[str, Any] | None) -> float:
-    assert said is not None
-    rollup = Path(f"/proc/{said['pid']}/smaps_rollup").read_text()
+def _share(process: dict[str, Any] | None) -> float:
+    assert process is not None
+    rollup = Path(f"/proc/{process['pid']}/smaps_rollup").read_text()
     (kilobytes,) = (line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:"))
     return round(int(kilobytes) / 1024, 1)

@@ -1,16 +1,16 @@
-"""The log itself: appends beside a plain INSERT of the same rows, pages out of a long session, many readers of one.
+"""Measures the event log: appends against plain INSERTs of the same rows, pages of a long session, many readers.
 
-All in one run, on SQLite and, where its programs are, on a PostgreSQL of its own that waits for the disk as a real one:
+All in one run, on SQLite and, if its programs are installed, on the bench's own PostgreSQL with durable commits:
 
 - append: units of work of `BATCH` events each, from 1 and from 8 threads, each acknowledged once it is on the disk. The
   peers have the finished rows and the driver alone (`executemany`, a commit) with the same durability, three ways:
   "plain insert": a connection for each thread, a commit for each unit, which is what a thread that needs its unit
   acknowledged can do without a writer to share; "in reached groups": one connection whose commits hold as many rows as
-  ours held on average, so the same rows in as many commits; "in groups of 8": one connection that commits eight units at
-  once, which is the most that eight threads that wait for each unit could reach;
+  ours held on average, so the same rows in as many commits; "in groups of 8": one connection that commits eight units
+  at once, which is the most that eight threads that wait for each unit could reach;
 - read_page: one page of 100 events at a random place of a session of 1,000 and of 1,000,000 events;
 - sse_500: 500 streams of one session in one process, over the application's own code without a network: time from the
-  append's call until a reader has the bytes, and what a reader costs in memory.
+  append's call until a reader has the bytes, and the memory of a reader.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from codesdk.storage.writer import Unit, Writer
 from database import postgresql
 
 BATCH = 10
-"""Events of one unit: what a talkative command writes at once."""
+"""Events of one unit: as many as a command with much output writes at once."""
 UNITS = 600
 ROUNDS = 5
-"""Ours and the peer in turn, so that what the machine does meanwhile hits both."""
+"""Ours and the peer in turn, so that other load on the machine affects both."""
 LONG = 1_000_000
 PAGES = 300
 READERS = 500
@@ -61,7 +61,7 @@ TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
 
 
 class Bench:
-    """One database with its log, and sessions made as they are needed."""
+    """One database with its log. Opens sessions on demand."""
 
     def __init__(self, database: Database, lock: Path | None) -> None:
         self.database = database
@@ -133,7 +133,7 @@ def append_rate(bench: Bench, threads: int, units: int) -> float:
     start = threading.Barrier(threads + 1)
 
     def work(session: SessionId) -> None:
-        # Events are made before the clock runs, as the peer's rows are: how they are written is what is compared.
+        # Events are made before the clock starts, like the peer's rows: only writing them is compared.
         units = [[draft(session, number) for number in range(BATCH)] for _ in range(each)]
         start.wait()
         for drafts in units:
@@ -209,7 +209,7 @@ def appends(bench: Bench) -> dict[str, float]:
         took["append / plain insert, 1 writer"] = took["append_1_writer_per_s"] / took["plain_insert_1_writer_per_s"]
         for name, value in took.items():
             found.setdefault(name, []).append(value)
-    # Ratios are of one round each, a moment apart: a busy disk then slows both.
+    # Each ratio is of one round, so that a busy disk slows both sides.
     return {
         name: round(statistics.median(values), 3 if "/" in name else 0) or 0 for name, values in sorted(found.items())
     }
@@ -239,7 +239,7 @@ def pages(bench: Bench, long: int) -> dict[str, float]:
 
 
 def fill(bench: Bench, session: SessionId, count: int) -> None:
-    """Copies of one event: a million through the log would take minutes and measure nothing more."""
+    """Insert copies of one event: a million appends through the log would take minutes and measure nothing more."""
     bench.append([draft(session, 1)])
     numbers = (
         "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < :count) SELECT i FROM n"
@@ -260,7 +260,7 @@ def fill(bench: Bench, session: SessionId, count: int) -> None:
 
 
 class Reader:
-    """One stream's other end: notes when each event's bytes came."""
+    """The receiving end of one stream: records the arrival time of each event's bytes."""
 
     def __init__(self, seen: list[float]) -> None:
         self._seen = seen

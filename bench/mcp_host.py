@@ -1,9 +1,9 @@
-"""What the MCP host adds to the bare SDK: a tool that does nothing, and the memory of an idle MCP session.
+"""Measures what the MCP host adds to the bare SDK: a tool that does nothing, and the memory of an idle MCP session.
 
-Two servers are processes of their own on loopback: the application as it is served, with one tool more that answers at
-once, and the SDK's server with that tool alone. The official client calls them in turn, so that whatever the machine does
-meanwhile hits both. Before the tool our host looks the token up, counts the request, reads and bounds the body; the
-pipeline and the sandbox have no part in it.
+Two servers run as separate processes on loopback: the application as served, with one additional tool that answers at
+once, and the SDK's server with that tool alone. The official client calls them in turn, so that other load on the
+machine affects both. Before the tool, our host looks up the token, counts the request, and reads and limits the body;
+pipeline and sandbox take no part.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def listing(_ctx: Any, _params: Any) -> types.ListToolsResult:
 
 
 def serve(kind: str, place: Path) -> None:
-    """One of the two servers; says its port and its token on stdout."""
+    """Run one of the two servers; print its port and its token on stdout."""
     with ExitStack() as opened:
         app, token = _ours(opened, place) if kind == "ours" else (_bare(), "none")
         http = TimeoutH11Protocol if kind == "ours" else "h11"
@@ -86,7 +86,7 @@ def serve(kind: str, place: Path) -> None:
 
 
 def _ours(opened: ExitStack, place: Path) -> tuple[Any, str]:
-    settings = Settings(data_dir=place, host_lease_s=0.0)  # the host that stands in does not beat
+    settings = Settings(data_dir=place, host_lease_s=0.0)  # the fake host sends no heartbeats
     services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     opened.callback(services.close)
     row = {
@@ -111,7 +111,7 @@ def _ours(opened: ExitStack, place: Path) -> tuple[Any, str]:
         return await (noop if params.name == NAME else own.handler)(ctx, params)
 
     server.add_request_handler("tools/call", own.params_type, call)
-    # Listed, since the client lists all tools anew after a call of one that is not.
+    # List the tools first: the client lists them all after a call of one that it doesn't know.
     server.add_request_handler("tools/list", types.PaginatedRequestParams, listing)
     return app, token
 
@@ -129,8 +129,8 @@ def _bare() -> Any:
 
 
 def measure(say: Callable[[str], None]) -> dict[str, float]:
-    """Milliseconds (p50) of a call on each, their ratio, and KiB of an idle session."""
-    say("the MCP host beside the bare SDK")
+    """Return the milliseconds (p50) of a call on each, their ratio, and KiB of an idle session."""
+    say("the MCP host and the bare SDK")
     with tempfile.TemporaryDirectory() as place, ExitStack() as opened:
         servers = {kind: _started(opened, kind, Path(place) / kind) for kind in ("ours", "bare")}
         return asyncio.run(
@@ -173,7 +173,7 @@ async def _measure(servers: dict[str, tuple[str, str]], pid: int) -> dict[str, f
 
 
 async def _beside_streams(url: str, caller: str, listeners: list[str], pid: int) -> tuple[float, float]:
-    """KiB of one idle stream, and milliseconds (p50) of a call beside all of them."""
+    """Return the KiB of one idle stream, and the milliseconds (p50) of a call while all of them are open."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
@@ -210,7 +210,7 @@ async def _beside_streams(url: str, caller: str, listeners: list[str], pid: int)
 
 
 async def _per_session(url: str, token: str, pid: int) -> float:
-    """KiB that one more idle session of the handshake era takes."""
+    """Return the KiB of one more idle session of the handshake era."""
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
@@ -222,7 +222,7 @@ async def _per_session(url: str, token: str, pid: int) -> float:
             known = {"Mcp-Session-Id": answer.headers["mcp-session-id"]}
             await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=known)
 
-        for _ in range(50):  # pools and caches fill first
+        for _ in range(50):  # fills pools and caches
             await open_one()
         before = _resident_kib(pid)
         for _ in range(SESSIONS):

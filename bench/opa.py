@@ -1,6 +1,6 @@
-"""The rules of `policy.py` in Rego, decided by regopy (Microsoft's rego-cpp): OPA's language without OPA's server.
+"""The rules of `policy.py` in Rego, evaluated by regopy (Microsoft's rego-cpp): OPA's language without OPA's server.
 
-Absent where regopy has no wheel (it has them for x86-64 Linux); the bench then says so.
+Without a wheel of regopy (there is one for x86-64 Linux), the bench reports that OPA is absent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _YES = '{"expressions":[true]}'
 
 
 def opa_call(size: int) -> Callable[[], bool]:
-    """The call that matches the last of `size` rules: the policy built once, the input new each time."""
+    """Return a call that matches the last of `size` rules: the policy is built once, the input new each time."""
     import regopy  # noqa: PLC0415 (it is not everywhere)
 
     rules = []

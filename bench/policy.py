@@ -1,9 +1,9 @@
-"""What a decision costs, beside Cedar (cedarpy) and OPA (regopy) on equivalent rules: 10, 100 and 1,000 of them, in one run.
+"""Measures a decision and its peers in one run: Cedar (cedarpy) and OPA (regopy) on 10, 100 and 1,000 equivalent rules.
 
-Each rule allows writes beneath one folder to those who have one role; a tenth of the rules deny a file in it. The call
-that is decided matches the last of them. Cedar gets its policies and entities parsed, and OPA's policy is built once, which
-are their fastest forms. Rounds alternate, so that whatever the machine does meanwhile hits all alike. Neither reads shell
-lines, so those have no peer.
+Each rule allows writes beneath one folder to one role; a tenth of the rules deny a file in it. The call that is decided
+matches the last of them. Cedar gets its policies and entities parsed, and OPA's policy is built once, which are their
+fastest forms. Rounds alternate, so that other load on the machine affects all alike. Neither reads shell lines, so
+those have no peer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LINE = (
 
 
 def measure() -> dict[str, float]:
-    """Microseconds (p50) by the report's keys, and milliseconds to load 1,000 rules."""
+    """Return microseconds (p50) by the report's keys, and the milliseconds to load 1,000 rules."""
     report: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
         for size in SIZES:

@@ -1,6 +1,6 @@
-"""What a governed call costs beside its peers, measured in one run on this machine.
+"""Measures a governed call and its peers in one run on this machine.
 
-Five things are timed in turn, a few of each per round, so that whatever the machine does meanwhile hits all alike:
+Five things are timed in turn, a few of each per round, so that other load on the machine affects all alike:
 
 - governed_call: `true` through MCP over HTTP: policy, events committed, RQ wake-up, worker, sandbox, result back;
 - runner_exec: `true` through the sandbox port alone, in a container of the same kind;
@@ -9,9 +9,10 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then commands that are ended (`cancels.py`); 16 calls at once, and the memory of API and worker (`load.py`); where the time
-goes (`stages.py`); claims beside a long queue (`claims.py`); a look at the metrics (`scrape.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
-(`beside_gvisor.py`) and the event log (`log.py`).
+Then cancelled commands (`cancels.py`); 16 calls at once, and the memory of API and worker (`load.py`); the time of each
+stage (`stages.py`); claims with a long queue (`claims.py`); a scrape of the metrics (`scrape.py`); the MCP host and the
+bare SDK (`mcp_host.py`); decisions (`policy.py`); sandboxes (`lifecycle.py`); gVisor and runc (`beside_gvisor.py`); and
+the event log (`log.py`).
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ BESIDE = tuple(f"{runtime}_{what}" for what in beside_gvisor.MEASURED for runtim
 ROUNDS = 30
 WARM_UP_ROUNDS = 2
 AIM = 0.15
-"""What a governed call may cost at most, as a share of `docker exec` (p50)."""
+"""Target: a governed call as a share of `docker exec` (p50), at most."""
 AIM_AT_ONCE = 10
-"""How many times as many governed calls as `docker exec` a second, 16 at once."""
+"""Target: governed calls per second as a multiple of `docker exec`, 16 at once."""
 TOOL_UID = 265_000
 INSTANCE = "bench"
 
 
 @dataclass
 class Samples:
-    """Milliseconds of each thing that is timed."""
+    """Milliseconds of each measured thing."""
 
     times: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in PER_ROUND})
 
@@ -98,7 +99,7 @@ class Samples:
 
 
 class Peers:
-    """The things that a governed call is compared with, on a container of their own."""
+    """The peers of a governed call, on their own container."""
 
     def __init__(self, host: str, opened: ExitStack) -> None:
         engine = Engine(host)
@@ -214,7 +215,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
         for name in names:
             row = report.get(f"{name}_ms")
             if row is None:
-                continue  # said below
+                continue  # printed below
             table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
         console.print(table)
     if "gvisor_absent" in report:
@@ -252,13 +253,16 @@ def show(console: Console, report: dict[str, Any]) -> None:
     share = report["ratios"]["governed_call / docker_exec"]
     times = report["ratios"]["governed / docker_exec, a second, 16 at once"]
     took = report["approval_overhead_ms"]
-    ended = {said: report[f"{name}_ms"]["p95"] for name, said in cancels.AIMED.items()}
+    ended = {description: report[f"{name}_ms"]["p95"] for name, description in cancels.AIMED.items()}
     console.print()
     for aim, reached, was in (
         (f"a governed call at no more than {AIM} of docker exec", share <= AIM, f"{share}"),
         (f"{AIM_AT_ONCE} times as many as docker exec, 16 at once", times >= AIM_AT_ONCE, f"{times}"),
         (f"{approvals.AIM_MS:.0f} ms from an approval to the start", took <= approvals.AIM_MS, f"{took} ms"),
-        *((f"{cancels.AIM_MS:.0f} ms {said}", took <= cancels.AIM_MS, f"{took} ms") for said, took in ended.items()),
+        *(
+            (f"{cancels.AIM_MS:.0f} ms {description}", took <= cancels.AIM_MS, f"{took} ms")
+            for description, took in ended.items()
+        ),
     ):
         console.print(f"Aim: {aim}: [bold]{'reached' if reached else 'not reached'}[/bold] ({was}).")
 
@@ -274,20 +278,20 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
         samples = asyncio.run(measure(session.mcp_url, session.token, peers, rounds, say))
         events = list(stack.daemon.events(session.session.id))
-        fold(events)  # a measured run whose record has a gap would be worth nothing
+        fold(events)  # a run whose record has a gap is worthless
         samples.times |= cancels.measure(stack, peers.client, peers.container, peers.image, say)
         summary = {**samples.summary(), **load.at_once(stack, peers.docker_exec, peers.docker_run, say)}
         summary |= approvals.measure(stack, say)
         summary |= load.memory(settings.policies_dir, settings.registry_dir, say)
         say("where the time goes")
         of_call = stages.measure(settings.policies_dir, say)
-        say("claims beside a long queue")
+        say("claims with a long queue")
         summary |= claims.measure(say)
         say("a look at the metrics of a full installation")
         summary |= scrape.measure(say)
         summary |= fairness.measure(settings.policies_dir, say)
         summary |= mcp_host.measure(say)
-        say("decisions, beside Cedar")
+        say("decisions, with Cedar and OPA")
         decisions = policy.measure()
         held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
         beside = beside_gvisor.measure(stack.settings.docker_host, peers.image, say)

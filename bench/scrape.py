@@ -1,8 +1,8 @@
-"""What a look at `/metrics` costs on a full installation: 100,000 queued calls, 200,000 ended ones, a million events.
+"""Measures a scrape of `/metrics` on a full installation: 100,000 queued calls, 200,000 ended ones, a million events.
 
-Twenty hosts, 5,000 tenants with an open session each and nine closed ones, 2,000 open questions among 20,000, and 5,000
-messages that are due among 50,000. The rows are put straight into fresh databases, of SQLite and, where its programs
-are, of PostgreSQL; the page is made as the API makes it, without HTTP.
+Twenty hosts, 5,000 tenants with one open session and nine closed ones each, 2,000 pending approvals among 20,000, and
+5,000 due messages among 50,000. The rows are inserted directly into fresh databases: SQLite and, if its programs are
+installed, PostgreSQL. The page is built as the API does, without HTTP.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _NUMBERS = "WITH RECURSIVE numbers(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n
 
 
 def measure(say: Say = lambda _line: None) -> dict[str, float]:
-    """Milliseconds (p50) of a page."""
+    """Return the milliseconds (p50) of a page."""
     with tempfile.TemporaryDirectory() as place:
         found = {PLAIN[0]: _measure_on(f"sqlite:///{Path(place) / 'full.db'}")}
     with postgresql(say) as server:

@@ -1,4 +1,4 @@
-"""Where the time of a governed call goes: API and worker of their own with marks (`traced/`), one call after the other.
+"""Measures the stages of a governed call: its own API and worker with marks (`traced/`), one call after the other.
 
 The marks cost about 3 µs each. All processes read one clock, and calls do not overlap, so a call's marks are those
 between its beginning and its end.
@@ -36,14 +36,14 @@ WAY = (
     ("runner exec", "executed"),
     ("result", "end"),
     ("finish commit", "ended"),
-    ("hint of the end", "heard"),
+    ("hint of the end", "notified"),
     ("answer, client", "back"),
 )
 """A stage, and the mark at which it is over."""
 
 
 def measure(policies: Path, say: Callable[[str], None]) -> dict[str, float]:
-    """Milliseconds (p50) by stage; `together` is the whole call."""
+    """Return the milliseconds (p50) by stage; `together` is the whole call."""
     with tempfile.TemporaryDirectory(prefix="codesdk-bench-") as place:
         marks = Path(place) / "marks"
         before = {name: os.environ.get(name) for name in ("PYTHONPATH", "CODESDK_BENCH_MARKS")}
@@ -74,7 +74,7 @@ async def _call(url: str, token: str) -> list[tuple[int, int]]:
 
 
 def fold(calls: list[tuple[int, int]], passed: list[tuple[int, str]]) -> dict[str, float]:
-    """The median of each stage over the calls that passed every mark, in order."""
+    """Return the median of each stage over the calls that passed every mark, in order."""
     spent: dict[str, list[float]] = {name: [] for name, _ in WAY}
     for began, ended in calls:
         of_call = {"back": ended}

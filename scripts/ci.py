@@ -1,8 +1,9 @@
-"""Run the whole suite as continuous integration does: `make test`, then the rest, then what failed once more.
+"""Run the whole suite as continuous integration does: `make test`, then the rest, then each failed test once more.
 
-A test that passes the second time leaves the run green; the output ends with `FLAKY: <test>` for each. A test that fails
-twice makes it red, and so does at once whatever a second try cannot explain: a failure in tests/security, a worker process
-that crashed, something left running, a run that was cut off, no tests at all, or more failures than flaky tests make.
+A test that passes the second time leaves the run green; the output ends with `FLAKY: <test>` for each. A test that
+fails twice makes it red. So does, without a second try, anything that a second try can't explain: a failure in
+tests/security, a crashed worker process, a process left running, an interrupted run, no tests at all, or more failures
+than flaky tests cause.
 
     python scripts/ci.py [--pytest COMMAND] [--workers N] [SELECTION ...]
 
@@ -26,16 +27,16 @@ from types import FrameType
 ROOT = Path(__file__).resolve().parent.parent
 SELECTIONS = ("not full", "full")
 NEVER_AGAIN = ("tests/security/",)
-"""A hole that opens now and then is a hole."""
+"""An intermittent failure of a security test is a vulnerability, so these get no second try."""
 MOST = 20
-"""Failures of a run that get a second try. More are no flaky tests."""
+"""Failures of a run that get a second try. More than that aren't flaky tests."""
 GREEN, FAILED, INTERRUPTED = 0, 1, 2
-"""Exit statuses of pytest that it is run for: all passed, some failed, Ctrl-C."""
+"""Expected exit statuses of pytest: all passed, some failed, Ctrl-C."""
 
 
 @dataclass
 class Run:
-    """What one run of pytest says of itself."""
+    """The recorded results of one run of pytest."""
 
     status: int
     passed: frozenset[str] = frozenset()
@@ -47,7 +48,7 @@ class Run:
 
     @property
     def broken(self) -> str:
-        """Why its result cannot be trusted, whatever its tests say; empty where it can."""
+        """Return why the run can't be trusted, regardless of its tests; empty if it can."""
         ran = len(self.passed | self.failed | self.skipped)
         checks = {
             f"pytest ended with status {self.status}": self.status not in (GREEN, FAILED),
@@ -64,7 +65,7 @@ class Run:
 
 @dataclass
 class Verdict:
-    """What came of all runs."""
+    """The outcome of all runs."""
 
     red: list[str] = field(default_factory=list)
     """Reasons, a line each."""
@@ -74,7 +75,7 @@ class Verdict:
 
 
 def judge(runs: Iterable[Run]) -> Verdict:
-    """What the first runs decide, and what is left to a second try."""
+    """Judge the first runs, and name the tests for a second try."""
     verdict = Verdict()
     failed: set[str] = set()
     for run in runs:
@@ -94,7 +95,7 @@ def judge(runs: Iterable[Run]) -> Verdict:
 
 
 def judge_again(verdict: Verdict, second: Run) -> Verdict:
-    """What a second try decides."""
+    """Judge the second try."""
     if second.broken:
         verdict.red.append(f"the second try: {second.broken}")
     for test in verdict.again:
@@ -122,44 +123,44 @@ class Pytest:
             self._process.send_signal(signal.SIGINT)
 
     def run(self, *words: str) -> Run:
-        """One run to its end, also where it is interrupted: it then stops what it started."""
+        """Run to the end. If interrupted, stop what it started."""
         if self.interrupted:
             return Run(INTERRUPTED)
         with tempfile.TemporaryDirectory(prefix="codesdk-ci-") as place:
             record = Path(place) / "outcomes.json"
             line = [*self._command, f"--outcomes={record}", *words]
-            # In a group of its own: Ctrl-C reaches it once, through this process.
+            # Its own process group, so that Ctrl-C reaches it once, through this process.
             self._process = subprocess.Popen(line, cwd=self._cwd, stdin=subprocess.DEVNULL, process_group=0)
-            if self.interrupted:  # while it was started
+            if self.interrupted:  # during the start
                 self._process.send_signal(signal.SIGINT)
             status = self._process.wait()
             return read(record, status)
 
 
 def read(record: Path, status: int) -> Run:
-    """The record that a run left, if any."""
+    """Read the record of a run. Without one, only the status counts."""
     try:
-        told = json.loads(record.read_text(encoding="utf-8"))
+        data = json.loads(record.read_text(encoding="utf-8"))
         return Run(
             status,
-            frozenset(told["passed"]),
-            frozenset(told["failed"]),
-            frozenset(told["skipped"]),
-            told["collected"],
-            tuple(told["troubles"]),
-            told["finished"] and told["exit_status"] == status,
+            frozenset(data["passed"]),
+            frozenset(data["failed"]),
+            frozenset(data["skipped"]),
+            data["collected"],
+            tuple(data["troubles"]),
+            data["finished"] and data["exit_status"] == status,
         )
     except (OSError, ValueError, KeyError, TypeError):
         return Run(status)
 
 
 def say(line: str) -> None:
-    """On standard output, before what a program that is started now says."""
+    """Print a line at once, before any output of the next program."""
     print(line, flush=True)  # noqa: T201 - a program's output
 
 
 def main(words: Sequence[str]) -> int:
-    """Run all, and say what came of it."""
+    """Run all and return the exit status."""
     parser = argparse.ArgumentParser(description="Run the whole suite as continuous integration does.")
     parser.add_argument("--pytest", default=f"{sys.executable} -m pytest", help="the command, split at spaces")
     parser.add_argument("--cwd", type=Path, default=ROOT, help="where to run it")
@@ -183,7 +184,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def tell(verdict: Verdict, runs: Sequence[Run]) -> int:
-    """Print the end of the output; the exit status."""
+    """Print the end of the output, and return the exit status."""
     say("")
     for reason in verdict.red:
         say(f"RED: {reason}")

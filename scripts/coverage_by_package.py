@@ -19,18 +19,18 @@ PACKAGE = ROOT / "platform" / "codesdk"
 
 
 def percent(covered: int, of: int) -> float:
-    """Of nothing, all is covered."""
+    """Return the percentage; 100 if there is nothing to cover."""
     return 100.0 if not of else 100.0 * covered / of
 
 
 def package_of(file: Path) -> str:
-    """`codesdk.toolcalls` for all that is in that folder; `codesdk` for a module beside the packages."""
+    """Return `codesdk.toolcalls` for files in that folder, and `codesdk` for a module outside the packages."""
     inner = file.relative_to(PACKAGE).parts
     return f"codesdk.{inner[0]}" if len(inner) > 1 else "codesdk"
 
 
 def main() -> int:
-    """Print the table; 1 where the whole is below the floor."""
+    """Print the table; return 1 if the total is below the floor."""
     measured = Coverage(config_file=str(ROOT / "pyproject.toml"))
     measured.load()
     with tempfile.TemporaryDirectory() as place:
@@ -38,8 +38,8 @@ def main() -> int:
         measured.json_report(outfile=str(out), morfs=None)
         files = json.loads(out.read_text(encoding="utf-8"))["files"]
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for name, told in files.items():
-        found = told["summary"]
+    for name, data in files.items():
+        found = data["summary"]
         counts = (found["covered_lines"], found["num_statements"], found["covered_branches"], found["num_branches"])
         for each in (package_of(ROOT / name), "all"):
             sums[each] = [a + b for a, b in zip(sums[each], counts, strict=True)]

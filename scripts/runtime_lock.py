@@ -1,7 +1,7 @@
-"""Prints the part of requirements.lock that some roots need, hashes and all: `runtime_lock.py LOCK ROOT… [-NAME…]`.
+"""Print the part of requirements.lock that some packages need, with hashes: `runtime_lock.py LOCK ROOT… [-NAME…]`.
 
-The lock is one for everything, tests and tools too; an image must hold only what runs. The lock says itself who asked
-for each package (`# via`), so no second lock is kept that could drift from it. `-NAME` leaves a package out.
+The lock covers tests and tools too; an image needs only what runs. The lock records who requires each package (`#
+via`), so there is no second lock that could drift from it. `-NAME` leaves a package out.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 PROJECT = "codesdk (pyproject.toml)"
-"""How the lock names what the package itself asks for; those of a dependency group have its name behind a colon."""
+"""The requirer that the lock names for the package's own requirements; a dependency group follows after a colon."""
 
 
 def entries(text: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """Name -> (its lines, who asked for it)."""
+    """Name -> (its lines, the packages that require it)."""
     found = {}
     for block in re.split(r"^(?=[a-zA-Z0-9])", text, flags=re.MULTILINE):
         if not block.strip() or block.startswith("#"):
@@ -27,7 +27,7 @@ def entries(text: str) -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def needed(known: dict[str, tuple[str, frozenset[str]]], roots: set[str], without: set[str]) -> list[str]:
-    """The roots that are packages, and whatever they need, in the lock's order."""
+    """Return the roots that are packages, and their dependencies, in the lock's order."""
     wanted = set(roots)
     while more := {n for n, (_, asked) in known.items() if n not in wanted | without and wanted & asked}:
         wanted |= more

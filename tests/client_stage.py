@@ -1,7 +1,7 @@
-"""The MCP host as real clients meet it: everything that they send on record, and calls that take as long as a look needs.
+"""The MCP host with real clients: records everything that they send, and makes calls last as long as a test needs.
 
-What becomes of a call is told by its path, so that every client can be led through the same steps: `slow` runs until it was
-asked for twice, the connection of `dropped` is cut while it runs, and `cancelled` runs until it is stopped.
+The path in a call selects its course, so that every client goes through the same steps: `slow` runs until it was
+requested twice, the connection of `dropped` is cut while it runs, and `cancelled` runs until it is stopped.
 """
 
 from __future__ import annotations

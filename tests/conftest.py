@@ -1,11 +1,11 @@
-"""What the tests need from the machine, found or started once per run, outside of any test's deadline.
+"""The external programs that tests need, found or started once per run, outside of any test's deadline.
 
-A test that asks for a fixture below (or has its marker) is not run where the thing cannot be had; the end of the run
+A test that requests a fixture below (or has its marker) is skipped if the program is not available; the end of the run
 lists these tests with the reason. With CI=true that is a failure instead.
 
-Tests run in several worker processes (pytest-xdist; `suite` says which in which). Workers share what belongs to the
+Tests run in several worker processes (pytest-xdist; `suite` assigns tests to them). Workers share what belongs to the
 machine: the engine, images, programs. Servers that hold a test's data (Redis, PostgreSQL, S3) are each worker's own.
-`run_control` ends workers in order and records what came of each test.
+`run_control` ends workers in order and records each test's outcome.
 """
 
 from __future__ import annotations

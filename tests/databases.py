@@ -1,4 +1,4 @@
-"""Databases for tests, of either kind: empty or migrated, each a test's own."""
+"""Databases for tests, of both kinds: empty or migrated, one per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the egress tests share: a tool's side of the channel, servers on loopback, a certificate authority for them."""
+"""Shared parts of the egress tests: a tool's side of the channel, loopback servers, a certificate authority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A worker on an engine that has the image already: `engine_worker.py SETTINGS IMAGE [DRAIN_S]`. All else is the product's."""
+"""Starts a worker on an engine that has the image: `engine_worker.py SETTINGS IMAGE [DRAIN_S]`. All else is the
+product's.
+"""
 
 from __future__ import annotations
 

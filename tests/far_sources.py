@@ -1,4 +1,4 @@
-"""MCP servers elsewhere: served on loopback, which the operator allows, and reached through the gate as a worker does it."""
+"""Remote MCP servers: served on loopback, which the operator allows, and reached as a worker does it."""
 
 from __future__ import annotations
 

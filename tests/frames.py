@@ -1,4 +1,4 @@
-"""Frames of a stream of server-sent events, read as they come."""
+"""Reads frames of a stream of server-sent events as they arrive."""
 
 from __future__ import annotations
 

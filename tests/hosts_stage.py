@@ -1,4 +1,4 @@
-"""Hosts as an installation has them: a worker process for each engine, and what the API's process opens."""
+"""An installation with several hosts: a worker process for each engine, and the services of the API process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An issuer for tests: keys, signed tokens, and the documents that a real one publishes."""
+"""An issuer for tests: keys, signed tokens, and the documents that a real issuer publishes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a test run leaves: processes at its end, and mounts beneath its directory where it was killed.
+"""Finds what a test run leaves: processes at its end, and mounts beneath its directory if it was killed.
 
 A dockerd mounts its data directory on itself, and a test's small disk is a mount too. pytest removes the directories of
-runs long past at the end of a later one, where a mount that it cannot remove would be an error of that later run.
+old runs at the end of a later one, where a mount that it can't remove would be an error of that later run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Local sandboxes of one test, each way in which this machine can have them; and fixtures of them."""
+"""Local sandboxes of one test, in each way that this machine supports; and their fixtures."""
 
 from __future__ import annotations
 

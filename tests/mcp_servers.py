@@ -1,4 +1,4 @@
-"""Real MCP servers from the package indexes, in an image as a user's would be: built once per machine and version."""
+"""Real MCP servers from the package indexes, in an image like a user's: built once per machine and version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for any of our records, read from its annotations."""
+"""Hypothesis strategies for all our records, from their annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis, PostgreSQL and SQLite of a test's own, to be taken away and given back."""
+"""Redis, PostgreSQL and SQLite of one test, which can be taken away and restored."""
 
 from __future__ import annotations
 

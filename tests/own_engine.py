@@ -1,4 +1,4 @@
-"""A dockerd of a test's own: other socket, data and pid file, and no part of the machine's network."""
+"""A separate dockerd for one test: other socket, data and pid file, and no part of the machine's network."""
 
 from __future__ import annotations
 

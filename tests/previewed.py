@@ -1,4 +1,4 @@
-"""What people are shown of a call that changed three files in its copy, two of them with names that mean to deceive."""
+"""The approval of a call that changed three files in its copy, two of them with deceptive names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers for tests: a real HTTP server that does as it is told, and a real mail server."""
+"""Receivers for tests: a real HTTP server with programmable answers, and a real mail server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a run ends: in order when it is interrupted, red when a worker process dies, and on record with --outcomes.
+"""The end of a run: ordered if it is interrupted, red if a worker process dies, and recorded with --outcomes.
 
-What fails outside of any test (a worker that crashes, a server that does not stop, a process left running) is a trouble:
+A failure outside of any test (a worker that crashes, a server that does not stop, a process left running) is a trouble:
 it is printed at the end and makes the run fail.
 """
 

@@ -1,4 +1,4 @@
-"""What the sandbox tests share: specs, a run that collects output, and the Docker driver of one test run."""
+"""Shared parts of the sandbox tests: specs, a run that collects output, and the Docker driver of one test run."""
 
 from __future__ import annotations
 

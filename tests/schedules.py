@@ -1,13 +1,13 @@
-"""Schedules: an API, workers, people and faults, whose steps follow each other in an order that a seed gives.
+"""Schedules: an API, workers, people and faults, whose steps follow each other in a seeded order.
 
-Everything that decides is the product's own: pipeline, claims, execution, recovery, dispatcher, rooms, the stores on a
-database in memory. What runs on threads elsewhere runs here as *tasks* of which exactly one is at work at any time. A
-task lets go before and after each transaction and at each step of a sandbox, and the seed chooses who goes on: so a
-schedule is the same whenever it is played, and one that fails can be played again.
+All decisions are the product's own: pipeline, claims, execution, recovery, dispatcher, sandboxes, and the stores on a
+database in memory. Work that runs on threads in production runs here as *tasks*, of which exactly one runs at any time.
+A task yields before and after each transaction and at each step of a sandbox, and the seed chooses the next one. So a
+schedule is the same whenever it runs, and a failed one can be repeated.
 
-A *process* (the API, or a worker) can be killed, which ends its tasks where they stand; frozen, so that they stand still
-while others go on; and thawed. The database can refuse a commit, or make one whose answer is lost. Wake-ups can be lost,
-late or come twice.
+A *process* (the API, or a worker) can be killed, which ends its tasks at once; frozen, so that they stop while others
+continue; and resumed. The database can refuse a commit, or commit and lose the answer. Wake-ups can be lost, late or
+doubled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bench for the self check's tests."""
+"""Helpers of the self check's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shell lines by the thousand, and what a real shell runs of each: every program on its PATH is a stub that says so."""
+"""Generates thousands of shell lines and records what a real shell runs of each, with stubs for all programs."""
 
 from __future__ import annotations
 

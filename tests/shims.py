@@ -1,7 +1,7 @@
-"""What stands between an engine and a container: containerd's shims, and the processes that they look after.
+"""Finds containerd's shims, which run between an engine and a container, and the processes that they supervise.
 
-A shim outlives its engine, which finds it again. One whose containerd was killed while it started or removed a container
-is found by nobody and waits for ever, without a process to look after.
+A shim outlives its engine, which finds it again. If containerd is killed while it starts or removes a container,
+nothing finds the shim any more, and it waits forever, without a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A disk of a test's own that can be filled up, or made read-only, where the machine lets us mount one."""
+"""A separate disk for one test, which can be filled or made read-only, on machines that allow mounting one."""
 
 from __future__ import annotations
 

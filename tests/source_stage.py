@@ -1,4 +1,4 @@
-"""A core with one MCP server as a source of tools, in real sandboxes: accepted as an operator would, called as a worker does."""
+"""A core with one MCP server as a source, in real sandboxes: accepted like an operator, called like a worker."""
 
 from __future__ import annotations
 

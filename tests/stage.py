@@ -1,4 +1,6 @@
-"""A whole core on a temporary directory: database, writer, log, one tenant, one host, open sessions; no Redis, no engine."""
+"""A whole core in a temporary directory: database, writer, log, one tenant, one host, open sessions; no Redis, no
+engine.
+"""
 
 from __future__ import annotations
 

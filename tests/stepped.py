@@ -1,4 +1,4 @@
-"""A database and sandboxes whose every use is a step of a schedule, and may go wrong there."""
+"""A database and sandboxes for schedules: each use is a step, and may fail there."""
 
 from __future__ import annotations
 

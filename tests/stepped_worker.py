@@ -1,4 +1,4 @@
-"""A worker of a schedule: the product's own parts, on tasks instead of threads."""
+"""A worker for schedules: the product's own parts, on tasks instead of threads."""
 
 from __future__ import annotations
 

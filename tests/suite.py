@@ -1,7 +1,7 @@
-"""What `make test` runs, what `make test-all` adds to it, and how both are spread over worker processes.
+"""Selects the tests of `make test` and `make test-all`, and distributes them over worker processes.
 
-Everything runs once in CI. A test is `full`, left to `make test-all`, where its folder or module is named in FULL, where
-one of its parameters is, or where it carries the marker itself. CONTRIBUTING.md has the table for people.
+Everything runs once in CI. A test is `full`, left to `make test-all`, if its folder or module is named in FULL, if one
+of its parameters is, or if it has the marker itself. CONTRIBUTING.md has the table for people.
 """
 
 from __future__ import annotations

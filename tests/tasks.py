@@ -1,4 +1,4 @@
-"""Tasks: work on threads of which exactly one goes on at any time, so that whoever chooses the next decides the order."""
+"""Tasks: work on threads of which exactly one runs at any time, so that the caller chooses the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ticket for an approval, as a delivery would carry it."""
+"""A ticket for an approval, as in a delivery."""
 
 from __future__ import annotations
 

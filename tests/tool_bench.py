@@ -1,4 +1,4 @@
-"""Runs tools on a sandbox as the worker does, and the examples of manifests."""
+"""Runs tools, and the examples of manifests, on a sandbox as the worker does."""
 
 from __future__ import annotations
 

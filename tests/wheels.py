@@ -1,4 +1,4 @@
-"""Wheels as an index would have them, and a folder of them in an index's place."""
+"""Wheels as in a package index, and a folder of them in an index's place."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A whole installation in one process: the API on a loopback port, a worker over fake sandboxes or real ones, and what the
-agent's client, a person and a reader see of it."""
+"""A whole installation in one process: the API on a loopback port, a worker over fake or real sandboxes, and the views
+of the agent's client, a person and a reader.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Marks the way of a governed call in the processes of a bench: on their PYTHONPATH, never a part of the product.
+"""Records marks along a governed call in the processes of a bench: on their PYTHONPATH, never a part of the product.
 
-With CODESDK_BENCH_MARKS=<file>, the modules named below are wrapped when they are imported; each passing writes
-`<nanoseconds of the wall clock> <mark>` to the file, in one write, so that several processes may share it.
+With CODESDK_BENCH_MARKS=<file>, the modules named below are wrapped when they are imported. Each mark is written to the
+file as `<nanoseconds of the wall clock> <mark>`, in one write, so that several processes may share it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MARKS = {
     "codesdk.toolcalls.claim": [("CallClaimer.take", "claim", "claimed")],
     "codesdk.sandbox.channel.sandbox": [("RunnerSandbox.exec", "exec", "executed")],
     "codesdk.toolcalls.execution": [("Execution._end", "end", "ended")],
-    "codesdk.toolcalls.results": [("CompletionNotifier._on_end", "heard", "")],
+    "codesdk.toolcalls.results": [("CompletionNotifier._on_end", "notified", "")],
 }
-"""Module -> what is called, and the marks of its beginning and its end."""
+"""Module -> wrapped functions, each with the marks of its beginning and its end."""
 
 
 def mark(out: int, name: str) -> None:
@@ -49,7 +49,7 @@ def wrap(module: Any, path: str, before: str, after: str, out: int) -> None:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds as ever, and wraps after the module has run."""
+    """Finds modules as usual, and wraps them after they have run."""
 
     def __init__(self, out: int) -> None:
         self.out = out

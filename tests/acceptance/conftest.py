@@ -1,4 +1,4 @@
-"""Fixtures of the acceptance tests: the agents, and the scripted model behind them."""
+"""Fixtures of the acceptance tests: the agents and the scripted model."""
 
 from __future__ import annotations
 

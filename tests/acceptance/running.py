@@ -1,4 +1,4 @@
-"""The running product: what `codesdk up` starts, with its own data directory and the acceptance bundle."""
+"""A running installation, as `codesdk up` starts it, with its own data directory and the acceptance bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What installs, starts and reads agent CLIs, with small programs in their place."""
+"""Installing, starting and parsing agent CLIs, with small programs in their place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A real agent, Claude Code, works through the whole product: its model is scripted, everything else is real.
+"""Claude Code against the whole product: its model is scripted, everything else is real.
 
-`stack` is the running product (`running.py`), under the bundle in `policies/`.
+`stack` is the running installation (`running.py`), with the bundle in `policies/`.
 """
 
 from __future__ import annotations

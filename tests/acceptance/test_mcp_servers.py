@@ -1,4 +1,4 @@
-"""Four MCP servers that none of us wrote, added as the how-to says, used by a real agent: Claude Code on a script."""
+"""Four third-party MCP servers, added as the how-to describes and used by Claude Code with a scripted model."""
 
 from __future__ import annotations
 

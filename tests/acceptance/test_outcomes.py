@@ -1,6 +1,6 @@
-"""The seven things that can become of a call, each with a real agent: distinct in the log, in the transcript, and in what the agent reads.
+"""The seven outcomes of a call, with a real agent: distinct in the log, in the transcript, and in the agent's answer.
 
-The model is scripted, the agent is Claude Code, everything else is the running product (`running.py`).
+The model is scripted, the agent is Claude Code, everything else is the running installation (`running.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scripted model: its thought and its Anthropic translation as pure code, then its edge over a real socket."""
+"""The scripted model: its turns and its Anthropic translation as pure code, then its server over a real socket."""
 
 from __future__ import annotations
 

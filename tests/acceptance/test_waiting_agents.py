@@ -1,7 +1,7 @@
-"""A person takes longer than the agent would wait: three real agents, each with its own way of not waiting, and one run.
+"""Approvals that take longer than an agent waits: three real agents, each with its own way of giving up, and one run.
 
-What each does is what was measured of its pinned version: Qwen Code drops its session and sends the call again up to three
-times; OpenCode waits as long as progress is told, and cancels each call once more after its answer; Claude Code, led by a
+The behavior was measured of each pinned version: Qwen Code drops its session and sends the call again up to three
+times; OpenCode waits while it gets progress, and cancels each call once more after its answer; Claude Code, driven by a
 program, asks that program and waits for its answer.
 """
 

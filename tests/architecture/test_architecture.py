@@ -1,4 +1,4 @@
-"""Rules of the whole that no single module could break alone."""
+"""Rules of the whole repository that no single module can check."""
 
 from __future__ import annotations
 

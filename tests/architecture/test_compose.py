@@ -1,4 +1,4 @@
-"""compose.yaml as the real compose program reads it: valid as it stands, and narrow."""
+"""compose.yaml as the real compose program reads it: valid, and with few permissions."""
 
 from __future__ import annotations
 

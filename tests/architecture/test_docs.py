@@ -1,4 +1,4 @@
-"""What the documentation names exists: links, commands, settings, events, routes, exit codes."""
+"""Everything that the documentation names exists: links, commands, settings, events, routes, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/suite.py names is there, and its rules say what CONTRIBUTING.md says."""
+"""Everything that tests/suite.py names exists, and its rules match CONTRIBUTING.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the official conformance suite expects of a server beside the protocol: tools, prompts and resources of fixed names.
+"""The tools, prompts and resources that the official conformance suite expects, in addition to the protocol.
 
 They exist in this test's entry point only. `equip` adds them to a real host's server, whose own tools stay.
 """

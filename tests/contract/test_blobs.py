@@ -1,4 +1,4 @@
-"""Every implementation of the blobs port keeps its promises."""
+"""The contract of the blobs port, for every implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every clock keeps the port's promises."""
+"""The contract of the clock port, for every implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every implementation of the hints port keeps its promises."""
+"""The contract of the hints port, for every implementation."""
 
 from __future__ import annotations
 

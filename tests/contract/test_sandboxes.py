@@ -1,7 +1,7 @@
-"""The promises of `sandbox.port`, for every implementation of it.
+"""The contract of `sandbox.port`, for every implementation.
 
-The fake runs what a table says, so its part here shows identity, files and ends; what only a real sandbox can show
-(isolation, trees, limits) is in tests/integration/sandbox and tests/security/sandbox.
+The fake's commands are a table, so here it shows identity, files and ends; isolation, trees and limits, which only a
+real sandbox has, are in tests/integration/sandbox and tests/security/sandbox.
 """
 
 from __future__ import annotations

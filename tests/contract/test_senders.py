@@ -1,4 +1,4 @@
-"""What every sender promises, and what is particular to each."""
+"""The contract of senders, and the specifics of each."""
 
 from __future__ import annotations
 

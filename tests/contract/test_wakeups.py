@@ -1,4 +1,4 @@
-"""Every implementation of the wake-ups port keeps its promises; what takes them off the queue is the worker's listener."""
+"""The contract of the wake-ups port, for every implementation; the worker's listener takes them off the queue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Calls that count their own executions, while everything that they need dies or is restarted at random.
+"""Calls that count their own executions, while everything that they need is killed or restarted at random.
 
-The API and a worker for each of several engines are processes of their own; Redis, the database (where it is a server)
-and one of the engines are the run's own, and are restarted too. What clients and people could know is asked of the
-record at the end: see `verdict`.
+The API and a worker for each of several engines are separate processes. Redis, the database (if it is a server) and one
+of the engines belong to the run, and are restarted too. At the end, everything that clients and people could know is
+compared with the record: see `verdict`.
 """
 
 from __future__ import annotations

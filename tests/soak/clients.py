@@ -1,4 +1,4 @@
-"""A patient MCP client: whatever dies before its answer comes, it goes on until it knows how its call ended."""
+"""A persistent MCP client: it retries through every crash until it knows how its call ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The long soak runs only where it is asked for by name (`-m soak`, `make soak`)."""
+"""The long soak runs only on request (`-m soak`, `make soak`)."""
 
 from __future__ import annotations
 

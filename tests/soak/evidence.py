@@ -1,4 +1,4 @@
-"""All that is known of one call when it did not end: for whoever reads the log of a soak that failed hours ago."""
+"""Collects everything about a call that did not end, for readers of the log of a failed soak."""
 
 from __future__ import annotations
 

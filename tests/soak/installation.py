@@ -1,4 +1,4 @@
-"""An installation whose worker is a process of its own, killed again and again, and what it leaves on the machine."""
+"""An installation whose worker is a separate process, killed again and again, and its leftovers on the machine."""
 
 from __future__ import annotations
 

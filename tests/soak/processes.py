@@ -1,4 +1,4 @@
-"""A process of the product that is killed or told to end, and comes back whenever it has ended, as under a supervisor."""
+"""A process of the product that is killed or stopped, and restarted whenever it has ended, as by a supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installation leaves on one engine and its machine: counted, and swept as a last resort."""
+"""Leftovers of an installation on one engine and its machine: counted, and removed as a last resort."""
 
 from __future__ import annotations
 

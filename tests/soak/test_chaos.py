@@ -1,4 +1,4 @@
-"""Many calls, while all that they need dies and is restarted: each has one lawful history, no attempt runs twice."""
+"""Many calls, while everything that they need is killed: each has a valid history, no attempt runs twice."""
 
 from __future__ import annotations
 

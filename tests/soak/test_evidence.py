@@ -1,4 +1,4 @@
-"""What a soak shows of a call that did not end."""
+"""The evidence that a soak prints about a call that did not end."""
 
 from __future__ import annotations
 

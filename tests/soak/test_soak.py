@@ -1,4 +1,4 @@
-"""Sessions are made, used and destroyed while the worker is killed at random points: nothing is left."""
+"""Sessions are created, used and destroyed while the worker is killed at random points: nothing is left."""
 
 from __future__ import annotations
 

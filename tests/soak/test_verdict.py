@@ -1,4 +1,4 @@
-"""How the chaos run judges: an attempt that ran twice is seen, also where another one never ran."""
+"""The chaos run's verdict: an attempt that ran twice is detected, even if another one never ran."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the record says of a run: whether each call has one lawful history and its client was told of it, how often each
-attempt ran, what came of the calls that a death met, and how soon."""
+"""Judges a run by its record: whether each call has a valid history that its client knows, how often each attempt ran,
+and the outcomes and delays of the calls that a kill hit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of an agent CLI, whichever it is: its rooms, its process, and what its output says in the end."""
+"""Runs one agent CLI, of any kind: its directories, its process, and the parsed result of its output."""
 
 from __future__ import annotations
 

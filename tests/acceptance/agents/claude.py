@@ -1,6 +1,6 @@
-"""Claude Code: how it is installed, started and read.
+"""Claude Code: installs it, starts it and parses its output.
 
-Flags and variables are those of 2.1.197, the pinned version; a newer one must be tried before the pin moves.
+Flags and variables are those of 2.1.197, the pinned version; try a newer one before you move the pin.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Codex: how it is installed, started and read.
+"""Codex: installs it, starts it and parses its output.
 
-Keys and variables are those of 0.171.0, the pinned version; a newer one must be tried before the pin moves.
+Keys and variables are those of 0.171.0, the pinned version; try a newer one before you move the pin.
 """
 
 from __future__ import annotations

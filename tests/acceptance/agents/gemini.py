@@ -1,6 +1,6 @@
-"""Gemini CLI: how it is installed, started and read.
+"""Gemini CLI: installs it, starts it and parses its output.
 
-Keys and variables are those of 0.61.0, the pinned version; a newer one must be tried before the pin moves.
+Keys and variables are those of 0.61.0, the pinned version; try a newer one before you move the pin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Installs an agent CLI from the npm registry, once per machine, exactly as its committed lock file says.
+"""Installs an agent CLI from the npm registry, once per machine, exactly as its committed lock file specifies.
 
-A lock file beside this module (`pins/<name>/`) holds version and hash of every package and no registry's address, so
-`npm ci` checks what it gets. Install scripts do not run: the binaries are in the packages.
+A lock file next to this module (`pins/<name>/`) has the version and hash of every package and no registry's address, so
+`npm ci` verifies what it downloads. Install scripts do not run: the binaries are in the packages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Kimi Code: how it is installed, started and read.
+"""Kimi Code: installs it, starts it and parses its output.
 
-Keys and variables are those of 2.1.0, the pinned version, which runs on Node 22.19 or newer and so brings its own; a newer one
-must be tried before the pin moves.
+Keys and variables are those of 2.1.0, the pinned version. It needs Node 22.19 or newer, so it brings its own. Try a
+newer one before you move the pin.
 """
 
 from __future__ import annotations

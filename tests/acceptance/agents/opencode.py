@@ -1,7 +1,7 @@
-"""OpenCode: how it is installed, started and read.
+"""OpenCode: installs it, starts it and parses its output.
 
-Keys and variables are those of 1.18.33, the pinned version, which cancels every call once more after its answer; a newer
-one must be tried before the pin moves.
+Keys and variables are those of 1.18.33, the pinned version, which cancels every call once more after its answer. Try a
+newer one before you move the pin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run of an agent CLI: a private home, an environment made from nothing, a process group that ends with the run."""
+"""One run of an agent CLI: a private home, a minimal environment, and a process group that ends with the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Qwen Code: how it is installed, started and read.
+"""Qwen Code: installs it, starts it and parses its output.
 
-Flags and variables are those of 0.15.10, the pinned version, which sends a call that timed out again up to three times;
-a newer one must be tried before the pin moves.
+Flags and variables are those of 0.15.10, the pinned version, which sends a timed-out call again up to three times. Try
+a newer one before you move the pin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run of any agent comes to, for tests to assert on."""
+"""The result of an agent's run, for tests to assert on."""
 
 from __future__ import annotations
 

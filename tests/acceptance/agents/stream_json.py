@@ -1,4 +1,4 @@
-"""The stream that Claude Code prints with `--output-format stream-json`, and Qwen Code likewise, as a record."""
+"""Parses the stream that Claude Code and Qwen Code print with `--output-format stream-json` into a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Anthropic Messages API, as much of it as agents use: `POST /v1/messages`, streamed or whole, and the asides."""
+"""The part of the Anthropic Messages API that agents use: `POST /v1/messages`, streamed or whole, and auxiliary
+requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google's Gemini API, as much of it as Gemini CLI uses: `…:generateContent` and `…:streamGenerateContent`."""
+"""The part of Google's Gemini API that Gemini CLI uses: `…:generateContent` and `…:streamGenerateContent`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, as much of it as agents use: `POST …/chat/completions`, streamed or whole."""
+"""The part of OpenAI's Chat Completions API that agents use: `POST …/chat/completions`, streamed or whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, as much of it as Codex uses: `POST …/responses`, streamed."""
+"""The part of OpenAI's Responses API that Codex uses: `POST …/responses`, streamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server needs to know of a model API. A further API is a module beside `anthropic.py` with one of these."""
+"""The interface of a model API to the server. Each API is a module like `anthropic.py` that implements it."""
 
 from __future__ import annotations
 

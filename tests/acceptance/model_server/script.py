@@ -1,4 +1,4 @@
-"""What the scripted model shall say: plain data that a test writes down."""
+"""Scripts of the model: plain data that a test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thin edge: the scripted model on a loopback port, in a thread, with a record of every request."""
+"""Serves the scripted model on a loopback port, in a thread, and records every request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The scripted model's only thought, free of any protocol: from what a request shows to what is said next.
+"""Chooses the scripted model's next turn from the conversation in a request, independent of any protocol.
 
-It keeps no state. The conversation in the request says which turn it is, so an agent may repeat a request, drop a
-connection or resume later, and several agents may share one server.
+It keeps no state: the conversation determines the turn, so an agent may repeat a request, drop a connection or resume
+later, and several agents may share one server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole API process in this one: the real application on a real loopback port, a database, and a stand-in worker."""
+"""A whole API process within this one: the real application on a loopback port, a database, and a fake worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration from the command line: the same on the data directory and over HTTP, and what it does to a live API."""
+"""Administration from the command line, on the data directory and over HTTP, and its effects on a running API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's news of approvals as a stream: each once, in order, across reconnects, for who may list them."""
+"""A tenant's approvals as a stream: each change once, in order, across reconnects, for everyone who may list them."""
 
 from __future__ import annotations
 

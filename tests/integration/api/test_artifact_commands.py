@@ -1,4 +1,4 @@
-"""`codesdk artifacts` before a running API."""
+"""`codesdk artifacts` with a running API."""
 
 from __future__ import annotations
 

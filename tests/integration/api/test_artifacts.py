@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: streamed in and out, in parts, and what is refused."""
+"""Artifacts over HTTP: streamed in and out, in parts, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit over HTTP, and what the process itself keeps in it."""
+"""The audit over HTTP, and the entries that the process itself writes."""
 
 from __future__ import annotations
 

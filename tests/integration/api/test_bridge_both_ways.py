@@ -1,4 +1,4 @@
-"""What a client over stdio has as one over HTTP has it: questions, changes, and every answer before the bridge ends."""
+"""A stdio client has the features of an HTTP client: questions, changes, and every answer before the bridge exits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The connection to the database breaks where a call is taken, waited for or given up: the agent reads what is known, and the
-same call again does not run twice."""
+"""The database connection breaks while a call is accepted, waited for or cancelled: the agent gets what is known, and
+the same call again does not run twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that names its call by an id and sends it again: one run, and the answer of it, through the official client."""
+"""A client that names its call by an id and sends it again: one run and its answer, through the official client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever ends a call ends it in every state, and its runner says when nothing of it lives."""
+"""Cancels end a call in every state, and the runner confirms that the process tree has ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The official conformance suite against the host as it is served, in both protocol eras; nothing is expected to fail.
+"""The official conformance suite against the served host, in both protocol eras; no scenario is expected to fail.
 
 The suite (`@modelcontextprotocol/conformance`) and the Node that it needs come from npm by the lock file in
-`acceptance/agents/pins/mcp-conformance`. The tools, prompts and resources of fixed names that it asks for are added in
-this entry point only (`conformance.fixtures`); the host's own stay beside them.
+`acceptance/agents/pins/mcp-conformance`. The tools, prompts and resources that it expects are added in this entry point
+only (`conformance.fixtures`), in addition to the host's own.
 """
 
 from __future__ import annotations

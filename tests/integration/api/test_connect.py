@@ -1,4 +1,4 @@
-"""`codesdk connect --check` against a host that runs, with a program in Claude Code's place."""
+"""`codesdk connect --check` against a running host, with a program in Claude Code's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codesdk connect` with the clients' own programs: what it writes they read, and what it says that they see they see."""
+"""`codesdk connect` with the clients' own programs: they read what it writes, and see the tools that it reports."""
 
 from __future__ import annotations
 

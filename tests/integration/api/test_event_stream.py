@@ -1,4 +1,4 @@
-"""A session's events as a stream: each once, in order, across reconnects; never silence."""
+"""A session's events as a stream: each once, in order, across reconnects, with keep-alives."""
 
 from __future__ import annotations
 

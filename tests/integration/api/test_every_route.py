@@ -1,6 +1,7 @@
-"""Every route, as every kind of caller, on its own tenant's things and on another's: what the table says, and no more.
+"""Every route, as every kind of caller, on its own tenant's objects and on another's: exactly what the table allows.
 
-The routes are the application's own: a new one is walked by itself, and fails here until its parameters are known.
+The routes are read from the application: a new one is tested automatically, and fails here until its parameters are
+known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients that do what no client should: each is refused in its own words, and the next one is served."""
+"""Misbehaving clients: each is refused with its own error, and the next one is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed policy reaches connected clients: they are told that their list of tools is another."""
+"""A changed policy reaches connected clients: they are notified that their list of tools has changed."""
 
 from __future__ import annotations
 

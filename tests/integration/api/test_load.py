@@ -1,4 +1,4 @@
-"""Many clients at once, and one for long: everybody is answered, and what is held for them is let go."""
+"""Many clients at once, and one for a long time: everybody is answered, and their resources are released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that log in at the MCP endpoint: with a token of an issuer that is asked for its keys over HTTP."""
+"""Clients that log in at the MCP endpoint with a token of an issuer, whose keys are fetched over HTTP."""
 
 from __future__ import annotations
 

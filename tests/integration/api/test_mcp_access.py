@@ -1,4 +1,4 @@
-"""Who gets in at the MCP endpoint, and what they can reach."""
+"""Who may use the MCP endpoint, and what they can reach."""
 
 from __future__ import annotations
 

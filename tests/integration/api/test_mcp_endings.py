@@ -1,4 +1,4 @@
-"""What a client may go on with, and what is taken from it: streams end with their credential, and with whoever reads nothing."""
+"""Streams end with their credential, and if the client reads nothing; everything else continues."""
 
 from __future__ import annotations
 

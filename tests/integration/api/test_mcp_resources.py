@@ -1,4 +1,4 @@
-"""Resources of a session, and streams that a client takes up again."""
+"""Resources of a session, and streams that a client resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and tokens stand in no log, no event, no error and no file: planted, used rightly and wrongly, then looked for."""
+"""Keys and tokens are in no log, event, error or file: planted, used correctly and incorrectly, then searched for."""
 
 from __future__ import annotations
 

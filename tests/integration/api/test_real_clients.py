@@ -1,7 +1,7 @@
-"""Real clients at the MCP host, each looked at once: what it does must be what `docs/reference/mcp-clients.md` says.
+"""Real clients at the MCP host, each measured once: the results must match `docs/reference/mcp-clients.md`.
 
-The facts are those that the client itself causes: what the host was sent, and what the client (or the model behind an agent)
-was told. A worker stands in, so that a call runs as long as the look needs it to.
+Only what the client itself causes is measured: the requests that the host received, and the answers that the client (or
+the model behind an agent) got. The worker is a fake, so that a call runs as long as the test needs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def common(scene, told):
         "denial": "reason and rule" if "no-secrets" in denied and "Keys are not read" in denied else "no",
         "asks for progress": yes(watched.asks_for_progress()),
         "names its calls": watched.names_calls(),
-        "call longer than it waits": "told, then collected" if collected else "no",
+        "call longer than it waits": "answered early, then collected" if collected else "no",
         "connection dropped": taken_up(scene, dropped),
         "call that waits for a person": yes("exited" in asked or "it ran" in asked),
         "elicitation": elicits(watched),
@@ -111,7 +111,7 @@ def common(scene, told):
 def taken_up(scene, dropped):
     """What comes of a call whose connection is cut."""
     if scene.watched.back.is_set() and wrote(dropped):
-        return "taken up, runs once" if scene.runs["dropped"] == 1 else "taken up, runs again"
+        return "resumed, runs once" if scene.runs["dropped"] == 1 else "resumed, runs again"
     return "cancelled" if scene.cancelled("dropped") else "lost"
 
 
@@ -173,7 +173,7 @@ def look_at_typescript(scene, helpers):
 def driven(scene, helpers, heard):
     """What a program sees that drives the client itself."""
     helpers.eventually(lambda: scene.cancelled("cancelled"), 60)
-    return {"hears progress": yes(MARK in heard), "cancel": STOPS}
+    return {"shows progress": yes(MARK in heard), "cancel": STOPS}
 
 
 def look_at_agent(scene, helpers, name, folder, said):
@@ -197,7 +197,7 @@ def look_at_agent(scene, helpers, name, folder, said):
     return {
         **named(tool.full_name for tool in turns[0].conversation.tools),
         **common(scene, answers),
-        "hears progress": yes(MARK in agent.output),
+        "shows progress": yes(MARK in agent.output),
         "cancel": STOPS if scene.cancelled("cancelled") else RUNS_ON,
     }
 

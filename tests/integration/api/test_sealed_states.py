@@ -1,4 +1,6 @@
-"""The state that a client of the newer era carries between the rounds of a question: good once, for what it was given for."""
+"""The encrypted state that a client of the newer era carries between the rounds of a question: valid once, for its
+purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API as a process: its port, its readiness, its end."""
+"""The API as a process: its port, readiness and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command's output on its way, from a real sandbox: while it prints, each byte once, whoever does not read."""
+"""A command's output from a real sandbox: delivered while it prints, each byte once, regardless of slow readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's tools over HTTP and MCP: its own sessions see and call them, nobody else learns that they are there."""
+"""A tenant's tools over HTTP and MCP: its own sessions see and call them, nobody else learns that they exist."""
 
 from __future__ import annotations
 

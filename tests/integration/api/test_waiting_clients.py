@@ -1,8 +1,8 @@
-"""Callers that wait: no client is left hanging, none runs a call twice, and only the right people decide.
+"""Waiting callers: no client is left hanging, none runs a call twice, and only the right people decide.
 
-The odd clients are played as real ones were measured to behave: Qwen Code drops its connection on its own limit and makes
-the call again, up to three times; OpenCode and Kimi Code cancel a call that was answered; codex-acp says that it can be
-asked, and never answers.
+The unusual clients behave as measured of real ones: Qwen Code drops its connection at its own limit and makes the call
+again, up to three times; OpenCode and Kimi Code cancel a call that was answered; codex-acp declares elicitation, and
+never answers.
 """
 
 from __future__ import annotations

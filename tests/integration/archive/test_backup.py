@@ -1,4 +1,4 @@
-"""A backup is whole or is not there, and a restored copy acts for nobody but itself."""
+"""A backup is complete or does not exist, and a restored copy acts only for itself."""
 
 from __future__ import annotations
 

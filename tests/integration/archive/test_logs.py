@@ -1,4 +1,4 @@
-"""Logs out of one installation and into another, and old sessions removed."""
+"""Moving logs between installations, and removing old sessions."""
 
 from __future__ import annotations
 

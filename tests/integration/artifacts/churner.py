@@ -1,4 +1,6 @@
-"""Puts, records, deletes and collects artifacts for ever: `churner.py DIR URL TENANT ROLE SEED [HOLD_S]`. Says each record it has."""
+"""Puts, records, deletes and collects artifacts forever, and prints each record: `churner.py DIR URL TENANT ROLE SEED
+[HOLD_S]`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Races are run on both kinds of database: what orders them is the database's own."""
+"""Runs races on both kinds of database, which order them."""
 
 from __future__ import annotations
 

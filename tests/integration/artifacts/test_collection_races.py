@@ -1,4 +1,4 @@
-"""Collection beside writers in other processes that are killed: no record ever names bytes that are gone."""
+"""Collection races writers in other processes that are killed: no record ever refers to removed bytes."""
 
 from __future__ import annotations
 

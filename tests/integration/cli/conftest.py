@@ -1,4 +1,4 @@
-"""Runs `codesdk` as people do: as a program."""
+"""Runs `codesdk` as a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codesdk` as a program, and what its tests look at."""
+"""Runs `codesdk` as a program and inspects what it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot start says why in one line, exits with a code for it, and leaves nothing behind."""
+"""A command that can't start prints the reason in one line, exits with its code, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codesdk sandbox clear` before an installation goes for good."""
+"""`codesdk sandbox clear` before an installation is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codesdk demo`, whole."""
+"""A complete run of `codesdk demo`."""
 
 from __future__ import annotations
 

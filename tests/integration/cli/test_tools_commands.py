@@ -1,4 +1,4 @@
-"""A command becomes a tool without a line of Python: made, checked, called and tested on a running installation."""
+"""A command becomes a tool without Python: created, checked, called and tested on a running installation."""
 
 from __future__ import annotations
 

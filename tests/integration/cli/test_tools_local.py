@@ -1,4 +1,4 @@
-"""`codesdk tools call --local`: a manifest tried where nothing is installed and nothing runs."""
+"""`codesdk tools call --local`: tries a manifest without an installation."""
 
 from __future__ import annotations
 

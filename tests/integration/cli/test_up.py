@@ -1,4 +1,4 @@
-"""`codesdk up` for real: it serves, it survives, and it leaves nothing."""
+"""A real `codesdk up`: it serves, survives crashes, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An installation brought up with the real compose program, and what its tests look at."""
+"""An installation started with the real compose program, and helpers to inspect it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`compose.yaml` for real: it comes up, governs a call on PostgreSQL, loses nothing when parts of it end, is joined by a
-second host with `compose.two-hosts.yaml`, and goes whole.
+"""`compose.yaml` for real: it starts, governs a call on PostgreSQL, loses nothing when parts of it end, gets a second
+host with `compose.two-hosts.yaml`, and is removed completely.
 
-One installation for all of the module, in the order of the file: bringing one up costs half a minute.
+The module shares one installation, in the order of the file: starting one takes half a minute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Appends events to a session for ever and says each one once it is acknowledged.
+"""Appends events to a session forever and prints each one once it is acknowledged.
 
 `appender.py URL LOCK SESSION NAME [THREADS]` appends from as many threads until it is killed; LOCK is `-` for none.
 `appender.py URL LOCK SESSION NAME crash POINTS` appends in children, one for each point: the child kills itself with

@@ -1,4 +1,4 @@
-"""One engine, worker processes that die, hang or freeze with calls in hand, and those that come after them."""
+"""One engine; worker processes that die, hang or freeze while calls run; and their successors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two engines of one machine, a worker process each: placed, killed, followed, lost, opened again elsewhere, drained, frozen.
+"""Two engines of one machine, a worker process each: placement, kills, events, losses, reopening, draining, freezing.
 
-One stage for all of it, in the order of the file: engines are slow.
+The module shares one stage, in the order of the file: engines are slow.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Redis and the database go away at each moment of a call: what runs ends and is recorded, what is new waits or is refused
-in words, and all of it works again without a restart."""
+"""Redis and the database become unavailable at each moment of a call: running calls end and are recorded, new ones wait
+or are refused with a reason, and everything works again without a restart.
+"""
 
 from __future__ import annotations
 

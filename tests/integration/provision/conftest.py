@@ -1,4 +1,4 @@
-"""What the tests of provisioning share."""
+"""Shared fixtures of the provisioning tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dockerd of the test's own, beside the machine's: other socket, data, pid file, and a network namespace of its own.
+"""The tests' own dockerd, separate from the machine's: other socket, data, pid file, and network namespace.
 
 The last matters: a dockerd with `--bridge=none` removes the docker0 bridge that the machine's engine uses.
 """

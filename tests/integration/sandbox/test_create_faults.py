@@ -1,5 +1,4 @@
-"""A sandbox that fails to come, at whatever step, leaves nothing: neither where an engine call fails nor where the
-worker is killed."""
+"""A sandbox whose creation fails at any step leaves nothing, whether an engine call fails or the worker is killed."""
 
 from __future__ import annotations
 

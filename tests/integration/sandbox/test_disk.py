@@ -1,4 +1,4 @@
-"""A workspace's cap holds, says so, and is freed with it, on a loop-mounted file and in memory."""
+"""A workspace's cap holds, is reported, and is freed with it, on a loop-mounted file and in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of sandboxes when their engine is restarted: on an engine of the test's own, beside the machine's."""
+"""Sandboxes whose engine is restarted, on the tests' own engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an idle sandbox is: one process of ours under its init, and what it costs."""
+"""An idle sandbox: one process of ours under its init, and its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of any size goes in and out in pieces: neither side holds more than a few of them."""
+"""Files of any size are transferred in pieces: neither side holds more than a few of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output is whole, in order, and counted, whoever is connected."""
+"""Output is complete, in order, and counted, regardless of connections."""
 
 from __future__ import annotations
 

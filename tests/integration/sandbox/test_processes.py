@@ -1,4 +1,4 @@
-"""Execs beyond one blocking call, with real programs: background, terminals, stdin bit by bit."""
+"""Execs other than one blocking call, with real programs: background, terminals, incremental stdin."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The runner on every Python that an image may bring, in real containers: 3.9, 3.10, 3.12 and 3.13 beside our base's 3.11.
+"""The runner on every supported Python of an image, in real containers: 3.9, 3.10, 3.12, 3.13 and our base's 3.11.
 
-The interpreters are those of this machine; a version that is not here is skipped with that reason.
+The interpreters are those of this machine; a missing version is skipped with that reason.
 """
 
 from __future__ import annotations

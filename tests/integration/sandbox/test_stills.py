@@ -1,4 +1,4 @@
-"""Snapshots, forks and large files of real workspaces: whole, bounded, with the tools standing still."""
+"""Snapshots, forks and large files of real workspaces: complete, bounded, with the tools stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to an exec ends with it, and what belongs to another lives on."""
+"""Everything that belongs to an exec ends with it; other execs continue."""
 
 from __future__ import annotations
 

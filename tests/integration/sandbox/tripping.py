@@ -1,4 +1,4 @@
-"""An engine that fails, or takes the process with it, at a chosen call. As a program: a worker killed at each step."""
+"""An engine that fails or kills the process at a chosen call. As a program: a worker that is killed at each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of an accepted server go the way of every call: policy, approval, events, the worker."""
+"""Calls of an accepted server pass the same steps as any call: policy, approval, events, the worker."""
 
 from __future__ import annotations
 

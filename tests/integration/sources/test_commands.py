@@ -1,4 +1,4 @@
-"""`codesdk tools pin`, `diff` and `accept` as an operator types them, and what `codesdk doctor` says of sources."""
+"""`codesdk tools pin`, `diff` and `accept` as an operator types them, and the checks of sources in `codesdk doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers elsewhere, through the gate: a real server of the official SDK, on loopback, which the operator allows."""
+"""Remote servers: a real server of the official SDK, on loopback, which the operator allows."""
 
 from __future__ import annotations
 

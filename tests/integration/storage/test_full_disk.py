@@ -1,4 +1,4 @@
-"""A disk that is really full, where the machine lets us mount one."""
+"""A disk that is really full, on machines that allow mounting one."""
 
 from __future__ import annotations
 

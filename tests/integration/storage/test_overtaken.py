@@ -1,4 +1,4 @@
-"""Two processes' writers on one PostgreSQL: what one read, the other changes before it is done."""
+"""Two processes' writers on one PostgreSQL: the second changes what the first has read, before the first commits."""
 
 from __future__ import annotations
 

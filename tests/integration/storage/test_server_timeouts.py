@@ -1,7 +1,7 @@
-"""A PostgreSQL that stands still, is locked or slow: whoever asks it hears so in bounded time, and nothing is lost.
+"""A PostgreSQL that hangs, is locked or slow: callers get an error in bounded time, and nothing is lost.
 
-A server's process for one connection is stopped as a whole server would be: the kernel keeps the connection up, and says
-nothing.
+A server's process for one connection is stopped, as a whole server would be: the kernel keeps the connection open, and
+nothing is answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Docker sandboxes, and what the tools' tests share."""
+"""Docker sandboxes and shared fixtures of the tools' tests."""
 
 from __future__ import annotations
 

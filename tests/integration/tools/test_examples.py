@@ -1,4 +1,4 @@
-"""Every example of every shipped manifest runs on a real sandbox and gives what it says."""
+"""Every example of every shipped manifest runs on a real sandbox and gives the documented output."""
 
 from __future__ import annotations
 

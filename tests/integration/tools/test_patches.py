@@ -1,4 +1,4 @@
-"""patch.apply on a real sandbox, with diffs that git and diff wrote, and with hostile ones."""
+"""patch.apply on a real sandbox, with diffs of git and diff, and with hostile ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole API with a stand-in worker, sending to receivers on loopback."""
+"""The whole API with a fake worker, sending to receivers on loopback."""
 
 from __future__ import annotations
 

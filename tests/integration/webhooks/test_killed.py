@@ -1,4 +1,4 @@
-"""A sending process that dies with kill -9, and the command line against a running daemon."""
+"""A sending process that is killed with SIGKILL, and the command line with a running daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an ask to the receiver and back, over real HTTP."""
+"""From an approval request to the receiver and back, over real HTTP."""
 
 from __future__ import annotations
 

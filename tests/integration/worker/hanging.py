@@ -1,4 +1,4 @@
-"""A worker whose poller comes round no more, as `serve` runs it: `hanging.py SETTINGS`."""
+"""A worker whose poller hangs, as `serve` runs it: `hanging.py SETTINGS`."""
 
 from __future__ import annotations
 

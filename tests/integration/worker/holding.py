@@ -1,7 +1,7 @@
-"""A worker whose commands never end, until it is killed: `holding.py SETTINGS` says `ready`, and `running` for each.
+"""A worker whose commands never end, until it is killed: `holding.py SETTINGS` prints `ready`, and `running` for each.
 
-`holding.py SETTINGS consumed` stops, once it has said so, where it has used an approval up and committed nothing;
-`holding.py SETTINGS claimed` where that is committed and nothing runs yet.
+`holding.py SETTINGS consumed` stops, once it has printed so, after it used up an approval and before the commit;
+`holding.py SETTINGS claimed` stops after that commit and before the command runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker over sandboxes whose commands never end, as `serve` runs it: `leaving.py SETTINGS DRAIN_S`; says `running` for each."""
+"""A worker whose commands never end, as `serve` runs it: `leaving.py SETTINGS DRAIN_S`; prints `running` for each."""
 
 from __future__ import annotations
 

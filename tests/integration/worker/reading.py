@@ -1,4 +1,4 @@
-"""A worker over local sandboxes that gets no further than the first file it reads: `reading.py SETTINGS`, until it is killed."""
+"""A worker over local sandboxes that hangs at the first file it reads, until it is killed: `reading.py SETTINGS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is killed inside a file operation, for real."""
+"""A worker that is really killed within a file operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers and workers that are killed under calls, for real: what only reads runs again, nothing else does (ADR 36)."""
+"""Containers and workers that are really killed during calls: read-only calls are retried, others are not (ADR 36)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls tried in copies of real workspaces: no network, no secrets, bounded, and nothing left whatever dies."""
+"""Dry runs in copies of real workspaces: no network, no secrets, bounded, and no leftovers after any crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's sandbox on a real engine: its changed files are told, it is stopped, and comes back with its workspace."""
+"""A session's sandbox on a real engine: file changes are reported; it is stopped, and keeps its workspace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A worker that is killed while it tries a call: `trying.py SETTINGS ENGINE IMAGE MOMENT` says `ready`, then dies there.
+"""A worker that is killed during a dry run: `trying.py SETTINGS ENGINE IMAGE MOMENT` prints `ready`, then dies there.
 
-Moments: `row` (the copy's row is written, its container is not asked for), `made` (it is there), `taken` (the snapshot is),
-`ran` (the call was tried), `removed` (the container is gone, its row is not).
+Moments: `row` (the copy's row is written, its container not requested), `made` (the container exists), `taken` (the
+snapshot exists), `ran` (the call has run), `removed` (the container is removed, its row is not).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A proxy with names of the test's own, and a certificate authority."""
+"""A proxy with the tests' own names, and a certificate authority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a tenant's day: counted while connections are open, so that those that are open together do not pass it."""
+"""A tenant's bytes per day, counted while connections are open, so that they can't exceed the limit together."""
 
 from __future__ import annotations
 

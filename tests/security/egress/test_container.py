@@ -1,4 +1,4 @@
-"""Egress of a real sandbox: who gets out, who does not, and what it costs the others."""
+"""Egress of a real sandbox: which execs get out, which don't, and the cost for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain HTTP through the proxy: what it lets through, what it refuses, what it adds."""
+"""Plain HTTP through the proxy: allowed and refused requests, and headers that it sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Egress of one exec, of each driver: the same proxy, and no other way out."""
+"""Egress of one exec, for each driver: through the same proxy, and no other way out."""
 
 from __future__ import annotations
 

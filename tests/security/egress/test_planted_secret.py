@@ -1,4 +1,4 @@
-"""A planted secret, through the whole path of a real sandbox: it reaches its host, and nothing else holds it."""
+"""A planted secret on the whole path of a real sandbox: it reaches its host, and is stored nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are added on the way out, over TLS only, and are nowhere else."""
+"""Secrets are added by the proxy, over TLS only, and are nowhere else."""
 
 from __future__ import annotations
 

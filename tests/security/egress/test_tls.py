@@ -1,4 +1,4 @@
-"""TLS through the proxy: passed on unread, to the host that its first message names."""
+"""TLS through the proxy: forwarded unread, to the host that the ClientHello names."""
 
 from __future__ import annotations
 

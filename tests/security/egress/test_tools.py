@@ -1,4 +1,4 @@
-"""The programs that people want egress for, against servers of the test's own."""
+"""Common programs that need egress, against the tests' own servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reaches Redis can put anything into the queue. It must run nothing, and the listener must go on."""
+"""Anyone who can write to Redis can put any job into the queue. It must run nothing, and the listener must continue."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Policy's two views of a shell line against what a real bash runs of it.
+"""Policy's two views of a shell line, compared with what a real bash runs.
 
-Nothing that bash runs may be missing from the ask/deny view, unless that view says itself that it is incomplete; and
-what is allowed runs nothing that no rule names.
+The ask-deny view must have every command that bash runs, unless it reports that it is incomplete; an allowed line runs
+nothing that no rule names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that were shown to an approver are those that run, whatever a tool in the sandbox does meanwhile."""
+"""The files that an approver was shown are those that run, even if tools in the sandbox change them meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File operations stay beneath the workspace, whatever symlinks say and however fast they change."""
+"""File operations stay beneath the workspace, even with symlinks that change quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that try to hurt the sandbox's own machinery. After each, the sandbox still answers."""
+"""Programs that attack the sandbox's own processes. After each, the sandbox still answers."""
 
 from __future__ import annotations
 

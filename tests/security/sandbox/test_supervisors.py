@@ -1,4 +1,4 @@
-"""The processes of ours that start tools and see them out: no tool can signal one, also not while it starts another."""
+"""Our processes that start tools and wait for them: no tool can signal one, not even while it starts another."""
 
 from __future__ import annotations
 

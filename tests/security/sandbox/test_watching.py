@@ -1,4 +1,4 @@
-"""A watch of the workspace under programs that try to blind it, or to lead it out."""
+"""A watch of the workspace with programs that try to flood it, or to lead it outside."""
 
 from __future__ import annotations
 

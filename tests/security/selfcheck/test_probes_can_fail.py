@@ -1,4 +1,4 @@
-"""A probe that cannot fail shows nothing: here each one meets a sandbox in which it must."""
+"""Each probe fails in a sandbox in which it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordinary work still works under the filter: the programs of the image, at what they are for."""
+"""Ordinary work still runs under the seccomp filter: typical uses of the image's programs."""
 
 from __future__ import annotations
 

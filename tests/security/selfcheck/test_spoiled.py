@@ -1,4 +1,4 @@
-"""Sandboxes that break a promise of the port: the probe of that promise fails."""
+"""Sandboxes that break one guarantee of the port: the probe of that guarantee fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes that were weakened on purpose: the probes that guard what was taken away fail, and say so."""
+"""Sandboxes that were weakened on purpose: the probes of the removed protection fail, with that reason."""
 
 from __future__ import annotations
 

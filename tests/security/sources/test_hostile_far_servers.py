@@ -1,4 +1,6 @@
-"""A server elsewhere that floods, hangs, lies and changes: each call ends, nothing is followed, and the next is served."""
+"""A remote server that floods, hangs, lies and changes: each call ends, no redirect is followed, the next call is
+served.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An MCP server that does all that it can: its calls end, typed; its worker and the calls of others go on."""
+"""A hostile MCP server: its calls end with typed faults; its worker and other calls continue."""
 
 from __future__ import annotations
 

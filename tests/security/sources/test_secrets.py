@@ -1,4 +1,4 @@
-"""A server's way out and its secrets: through the egress proxy, on record, and never in the sandbox."""
+"""A server's egress and secrets: through the proxy, recorded, and never in the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that sees the session's workspace: it reads it, and changes nothing of it, whatever it tries."""
+"""A server with access to the session's workspace can read it, and can't change it by any means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person has approved is what runs: a script or a link that is swapped while the question is open runs nothing."""
+"""A script or link that is swapped while its approval is pending runs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent, or another tenant, can try through the calls themselves."""
+"""Attacks by an agent or another tenant through tool calls."""
 
 from __future__ import annotations
 

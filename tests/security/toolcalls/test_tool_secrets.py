@@ -1,4 +1,4 @@
-"""A planted secret of one tool, through claim, execution and a real sandbox: it reaches its host, and nothing else has it."""
+"""A planted secret of one tool, through claim, execution and a real sandbox: only its host gets it."""
 
 from __future__ import annotations
 

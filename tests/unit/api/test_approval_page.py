@@ -1,4 +1,4 @@
-"""The page as a pure function of what it shows."""
+"""The approval page as a pure function of its data."""
 
 from __future__ import annotations
 

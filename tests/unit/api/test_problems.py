@@ -1,4 +1,4 @@
-"""Faults as problems."""
+"""Faults as problem documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""News of approvals: one for each thing that happens, numbered in the order of commits. On both databases."""
+"""The approvals feed: one entry per change, numbered in commit order. On both databases."""
 
 from __future__ import annotations
 

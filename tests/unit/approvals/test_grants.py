@@ -1,4 +1,4 @@
-"""Grants: what a person gave beyond one call, never wider than the rule, counted when it starts. On both databases."""
+"""Grants: never wider than the rule, and counted when a call starts. On both databases."""
 
 from __future__ import annotations
 

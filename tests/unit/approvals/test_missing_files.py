@@ -1,4 +1,4 @@
-"""Which words that name no file a person is told of."""
+"""The words without a file that an approver is shown as missing files."""
 
 from __future__ import annotations
 

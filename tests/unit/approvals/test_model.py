@@ -1,4 +1,4 @@
-"""An approval against a model of it: whatever voters, clock, cancels and workers do, in whatever order. On both databases."""
+"""Approvals compared with a model, for any order of votes, time, cancels and workers. On both databases."""
 
 from __future__ import annotations
 

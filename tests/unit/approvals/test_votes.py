@@ -1,4 +1,4 @@
-"""Whose yes it takes: groups, quorums, other people than who asks, escalation. On both databases."""
+"""Required votes: groups, quorums, people other than the requester, escalation. On both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an S3-compatible server may do wrong. A stand-in answers, as no real server does on demand."""
+"""Faults of an S3-compatible server, played by a fake one."""
 
 from __future__ import annotations
 

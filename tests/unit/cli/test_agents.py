@@ -1,4 +1,4 @@
-"""The lines to paste."""
+"""The lines to paste into agents' configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an approver reads on a terminal."""
+"""An approval on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `codesdk connect` gives each client, and what it leaves as it was in the client's own file."""
+"""The configuration that `codesdk connect` writes for each client, without changing the rest of the client's file."""
 
 from __future__ import annotations
 

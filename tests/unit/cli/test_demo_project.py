@@ -1,4 +1,4 @@
-"""Fetching the demo's project, with a folder in the package index's place."""
+"""Downloading the demo's project, with a folder in the package index's place."""
 
 from __future__ import annotations
 

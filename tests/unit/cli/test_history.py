@@ -1,4 +1,4 @@
-"""A log folded into its calls."""
+"""Folding a log into its calls."""
 
 from __future__ import annotations
 

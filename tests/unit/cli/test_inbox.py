@@ -1,4 +1,4 @@
-"""Keys and news on one wait."""
+"""Waiting for keys and new approvals at once."""
 
 from __future__ import annotations
 

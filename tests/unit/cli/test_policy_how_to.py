@@ -1,4 +1,4 @@
-"""docs/how-to/write-a-policy.md, followed word by word."""
+"""docs/how-to/write-a-policy.md, followed literally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds people's inputs and outputs is written for its owner alone, whatever the umask says."""
+"""Files with people's inputs and outputs are readable only by their owner, under any umask."""
 
 from __future__ import annotations
 

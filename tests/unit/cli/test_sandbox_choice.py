@@ -1,4 +1,4 @@
-"""Containers, a wall of bubblewrap, or none: always somebody's word."""
+"""Containers, bubblewrap, or no isolation: always chosen explicitly."""
 
 from __future__ import annotations
 

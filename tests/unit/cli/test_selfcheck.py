@@ -1,4 +1,4 @@
-"""`codesdk sandbox selfcheck`: what is shown."""
+"""The output of `codesdk sandbox selfcheck`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codesdk tools …` as its users see it: what is printed, and the exit code."""
+"""The output and exit codes of `codesdk tools …`."""
 
 from __future__ import annotations
 

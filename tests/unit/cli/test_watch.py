@@ -1,4 +1,4 @@
-"""A crashed process comes back, with growing pauses."""
+"""A crashed process is restarted, with growing delays."""
 
 from __future__ import annotations
 

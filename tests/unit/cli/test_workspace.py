@@ -1,4 +1,4 @@
-"""A directory becomes the tar of a workspace."""
+"""Packing a directory as the tar of a workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at again and again."""
+"""Polling files for changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laying a document out changes how it stands and never what it says."""
+"""Formatting a document changes its layout and never its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plain word of a document is: a number, or a name that looks like one."""
+"""Plain words of a document: numbers, and names that look like numbers."""
 
 from __future__ import annotations
 

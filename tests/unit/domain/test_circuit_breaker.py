@@ -1,4 +1,4 @@
-"""What fails is left alone for a while."""
+"""The circuit breaker pauses after failures."""
 
 from __future__ import annotations
 

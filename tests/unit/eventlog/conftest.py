@@ -1,4 +1,4 @@
-"""The log keeps its promises on every kind of database."""
+"""Runs the log's tests on every kind of database."""
 
 from __future__ import annotations
 

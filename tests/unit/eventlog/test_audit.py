@@ -1,4 +1,4 @@
-"""What is done is kept in chains that cannot be changed unnoticed, and sessions' logs are sealed into them."""
+"""Actions are recorded in tamper-evident chains, and sessions' logs are sealed into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts as rows: who registers, who may say what, and who is silent."""
+"""Hosts as rows: registration, permitted writes, and silence."""
 
 from __future__ import annotations
 

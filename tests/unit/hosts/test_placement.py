@@ -1,4 +1,4 @@
-"""Where a session goes, as properties of one pure function."""
+"""Properties of placement, which is a pure function."""
 
 from __future__ import annotations
 

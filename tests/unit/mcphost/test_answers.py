@@ -1,4 +1,4 @@
-"""What agents read."""
+"""Answers to agents."""
 
 from __future__ import annotations
 

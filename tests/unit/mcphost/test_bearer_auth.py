@@ -1,4 +1,4 @@
-"""What becomes of a request whose credential is looked at again while it is being answered."""
+"""Requests whose credential is checked again while they are being answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether and how an agent's user is asked about an approval."""
+"""When and how an agent's user is asked about an approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for clients that come back."""
+"""Events kept for clients that reconnect."""
 
 from __future__ import annotations
 

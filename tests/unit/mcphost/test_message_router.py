@@ -1,4 +1,4 @@
-"""What the relay makes up for between stdio and HTTP, message by message."""
+"""The bridge's translation between stdio and HTTP, message by message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller is told on the way."""
+"""Progress messages to a caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of what a session's client may read."""
+"""URIs of the resources that a session's client may read."""
 
 from __future__ import annotations
 

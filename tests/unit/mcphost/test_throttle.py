@@ -1,4 +1,4 @@
-"""How much one session may ask for."""
+"""Request limits of one session."""
 
 from __future__ import annotations
 

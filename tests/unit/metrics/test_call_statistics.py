@@ -1,4 +1,4 @@
-"""Ends and answers are counted in the transaction that writes them, each once, in the bucket of how long it took."""
+"""Ended calls and answers are counted in the transaction that writes them, each once, in the right duration bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of figures: what it says of a stage's rows, in a form that Prometheus' own parser reads."""
+"""The metrics page of a stage's rows, in a form that Prometheus' own parser reads."""
 
 from __future__ import annotations
 

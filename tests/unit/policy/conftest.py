@@ -1,4 +1,4 @@
-"""Bundles written for one test, and the questions that the tests ask them."""
+"""Bundles written for one test, and queries to them."""
 
 from __future__ import annotations
 

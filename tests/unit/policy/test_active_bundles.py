@@ -1,4 +1,4 @@
-"""Hot reload: whole or not at all, and the last good bundle stays."""
+"""Reloading: completely or not at all; the last valid bundle stays."""
 
 from __future__ import annotations
 

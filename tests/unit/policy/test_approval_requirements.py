@@ -1,4 +1,4 @@
-"""What an ask needs and offers: written in rules, refused where it is nonsense, combined to the strictest."""
+"""Approval requirements of rules: parsed, refused if contradictory, combined to the strictest."""
 
 from __future__ import annotations
 

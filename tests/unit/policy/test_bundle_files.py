@@ -1,4 +1,4 @@
-"""What can be wrong in a bundle's files is found at load, with its place."""
+"""Errors in a bundle's files are found at load, with their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of bundles: what they find, what they reach, and whether they would notice."""
+"""Tests of bundles: failures, coverage and mutation testing."""
 
 from __future__ import annotations
 

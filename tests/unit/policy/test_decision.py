@@ -1,4 +1,4 @@
-"""What a bundle says: strictness, modes, errors, exceptions, defaults."""
+"""Decisions of a bundle: strictness, modes, errors, exceptions, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which host an argument names; where that is disputed, nothing is allowed."""
+"""The host in an argument; if parsers could disagree, nothing is allowed."""
 
 from __future__ import annotations
 

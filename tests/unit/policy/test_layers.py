@@ -1,4 +1,4 @@
-"""A tenant's own rules on top of the shared ones: they tighten, and never loosen what a shared rule says."""
+"""A tenant's own rules on top of the shared ones: they tighten a shared rule and never loosen it."""
 
 from __future__ import annotations
 

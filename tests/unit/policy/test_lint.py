@@ -1,4 +1,4 @@
-"""Lint finds the rules that can never match and those that another one makes useless, at their lines, and no others."""
+"""Lint finds rules that can never match and rules that another one makes useless, with their lines, and no others."""
 
 from __future__ import annotations
 

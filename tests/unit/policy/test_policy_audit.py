@@ -1,4 +1,4 @@
-"""The audit says who put a policy in force."""
+"""The audit names who put a policy in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index leaves rules out only where they could not match: with it and without it, every decision is the same."""
+"""The index skips only rules that can't match: every decision is the same without it."""
 
 from __future__ import annotations
 

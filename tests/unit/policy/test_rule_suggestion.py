@@ -1,4 +1,4 @@
-"""A suggested rule allows its call and the calls of its kind, and nothing more."""
+"""A suggested rule allows its call and calls of its kind, and nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate beside the bundle in force: counted, never obeyed, and unable to touch a live decision."""
+"""A shadow bundle: counted, never enforced, and without effect on live decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole kinds of shell lines, allowed and not, under a bundle of a few prefixes."""
+"""Kinds of shell lines, allowed and not, under a bundle with a few prefixes."""
 
 from __future__ import annotations
 

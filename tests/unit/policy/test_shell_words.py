@@ -1,4 +1,4 @@
-"""Unquoting, and the readers of sed scripts and awk programs."""
+"""Unquoting, and the parsers of sed scripts and awk programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of a tool before there is a call, and by which rules."""
+"""What policy can decide about a tool before there is a call, and by which rules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an allow rule looks through: wrappers that change nothing, brackets, values of variables, plain compounds.
+"""Allow rules look through transparent wrappers, brackets, values of variables and plain compounds.
 
-That these stay allowed, and all that looks like them is not, stands line by line in `policies/default/tests`.
+`policies/default/tests` has the lines that stay allowed, and similar ones that are not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions: what files said is kept, what passes its tests can be promoted, and the way back is there."""
+"""Policy versions: stored, promoted if their tests pass, and rolled back."""
 
 from __future__ import annotations
 

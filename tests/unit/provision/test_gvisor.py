@@ -1,4 +1,4 @@
-"""The second engine for gVisor: what it is started with."""
+"""The options of the second engine, for gVisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of MCP servers: locked by hashes once, then fetched as the lock says; with pip for real, and npm played."""
+"""Packages of MCP servers: locked by hashes once, then downloaded by the lock; with a real pip, and a fake npm."""
 
 from __future__ import annotations
 

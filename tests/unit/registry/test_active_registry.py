@@ -1,4 +1,4 @@
-"""Manifests of tenants on top of the shared ones, and files that change while everything runs."""
+"""Tenants' manifests on top of the shared ones, and files that change at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts beside the manifests: read whole or not at all, filled in one pass."""
+"""Prompts next to the manifests: loaded completely or not at all, filled in one pass."""
 
 from __future__ import annotations
 

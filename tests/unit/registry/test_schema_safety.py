@@ -1,4 +1,4 @@
-"""Schemas that are meant to hurt: refused at load, at their place, in little time, and nothing is fetched."""
+"""Hostile schemas: refused at load, with their place, in little time, without fetching anything."""
 
 from __future__ import annotations
 

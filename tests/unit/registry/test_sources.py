@@ -1,4 +1,4 @@
-"""Sources: their manifests, what was accepted of them, and what is hidden in descriptions."""
+"""Sources: manifests, accepted tools, and hidden content in descriptions."""
 
 from __future__ import annotations
 

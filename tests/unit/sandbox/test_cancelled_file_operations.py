@@ -1,4 +1,4 @@
-"""Operations of a call that is cancelled: those that wait for their turn do not begin, and a deletion stops."""
+"""File operations of a cancelled call: queued ones don't begin, and a deletion stops."""
 
 from __future__ import annotations
 

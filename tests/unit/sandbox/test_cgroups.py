@@ -1,4 +1,4 @@
-"""Cgroups of local sandboxes: where they may be made, as the kernel says it, and what is said where they may not."""
+"""Cgroups of local sandboxes: where the kernel allows them, and the report where it doesn't."""
 
 from __future__ import annotations
 

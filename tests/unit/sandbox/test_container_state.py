@@ -1,4 +1,4 @@
-"""What a container's end means, and what an engine's answer means while it stops."""
+"""The meaning of a container's end, and of an engine's answers while it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which certificates an engine over the network takes, and what is said where they do not do."""
+"""Certificates for an engine over the network, and errors if they are invalid."""
 
 from __future__ import annotations
 

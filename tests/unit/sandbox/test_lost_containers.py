@@ -1,4 +1,4 @@
-"""Which processes are taken for a sandbox that its engine forgot: none of anybody else's."""
+"""Which processes count as those of a lost container, and that no others do."""
 
 from __future__ import annotations
 

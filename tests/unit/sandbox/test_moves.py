@@ -1,4 +1,4 @@
-"""Moves in the runner, with the kernel's one step and on a file system that lacks it."""
+"""Moves in the runner, with the kernel's atomic rename and on file systems without it."""
 
 from __future__ import annotations
 

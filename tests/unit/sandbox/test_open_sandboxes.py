@@ -1,4 +1,4 @@
-"""Which sandboxes a driver has open: who waits, who wins, and what is remembered."""
+"""The open sandboxes of a driver: waiters, races, and what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Path resolution without a container: with openat2 and with the walk that replaces it."""
+"""Path resolution without a container: with openat2 and with the fallback."""
 
 from __future__ import annotations
 

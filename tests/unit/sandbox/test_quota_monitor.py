@@ -1,4 +1,4 @@
-"""What a workspace holds is counted whatever shape it has."""
+"""The quota monitor counts workspaces of any shape."""
 
 from __future__ import annotations
 

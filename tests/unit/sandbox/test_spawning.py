@@ -1,4 +1,4 @@
-"""A start that fails costs nothing that lasts."""
+"""A failed start leaks nothing."""
 
 from __future__ import annotations
 

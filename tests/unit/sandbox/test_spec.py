@@ -1,4 +1,4 @@
-"""What the engine is asked for, and what is refused when it answers something else."""
+"""The request to the engine, and the refusal of a different result."""
 
 from __future__ import annotations
 

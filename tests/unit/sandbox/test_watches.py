@@ -1,4 +1,4 @@
-"""The runner's watches without a container: both ways of seeing, their bounds, and what waits to be read."""
+"""The runner's watches without a container: both methods, their bounds, and queued changes."""
 
 from __future__ import annotations
 

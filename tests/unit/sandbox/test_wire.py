@@ -1,4 +1,4 @@
-"""The framing: whatever arrives and however it is cut, messages are whole, in order and this connection's, or nothing."""
+"""Framing: messages arrive complete, in order and from this connection, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a run of continuous integration green, and what must never."""
+"""When a run of continuous integration is green, and when it must not be."""
 
 from __future__ import annotations
 

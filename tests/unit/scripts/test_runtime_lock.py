@@ -1,4 +1,4 @@
-"""The image's part of the lock is what the package needs, and no more."""
+"""The image's part of the lock has exactly what the package needs."""
 
 from __future__ import annotations
 

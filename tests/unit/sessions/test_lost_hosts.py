@@ -1,4 +1,4 @@
-"""What is lost with a host ends once, clearly, and gives back what it held."""
+"""Sessions of a lost host end once, with the reason, and release their resources."""
 
 from __future__ import annotations
 

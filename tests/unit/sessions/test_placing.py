@@ -1,4 +1,4 @@
-"""Opening finds a host, reserves it, and says what is missing where there is none."""
+"""Opening a session chooses a host and reserves it, and names what is missing if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that a session is opened with: they hold for its calls, are recorded, and outlive the process."""
+"""A session's own rules: they apply to its calls, are recorded, and survive a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which MCP servers run: what workers tell, and what operators see of it."""
+"""Running MCP servers, as workers report them and operators see them."""
 
 from __future__ import annotations
 

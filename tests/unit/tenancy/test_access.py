@@ -1,4 +1,4 @@
-"""The access decision against a reference that is written as a plain list."""
+"""The access decision compared with a reference, which is a plain list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of issuers while the process runs: changed, broken, and gone."""
+"""The list of issuers at run time: changed, invalid, and missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants, principals and keys: who may make and end them, and what their end stops."""
+"""Tenants, principals and keys: who may create and end them, and what stops working then."""
 
 from __future__ import annotations
 

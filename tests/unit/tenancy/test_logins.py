@@ -1,4 +1,4 @@
-"""Tokens of issuers: which are taken, and what comes of them."""
+"""Tokens of issuers: which are accepted, and the resulting principals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: what counts, what is refused, and that every end gives back exactly what was taken."""
+"""Quotas: what counts, what is refused, and that every end releases exactly what was reserved."""
 
 from __future__ import annotations
 

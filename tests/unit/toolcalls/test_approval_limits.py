@@ -1,4 +1,4 @@
-"""How often a session may ask people, and how much of it may wait: what is above is refused, and nothing is lost."""
+"""Limits on a session's approval requests and pending approvals: more are denied, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a call names, so that an approval binds what they hold."""
+"""The files that a call names, which an approval binds."""
 
 from __future__ import annotations
 

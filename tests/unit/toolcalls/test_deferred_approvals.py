@@ -1,4 +1,6 @@
-"""A call that names files: nobody is asked before a worker has looked at them, and it runs with those or not at all."""
+"""Calls that name files: approval is requested after a worker has read them, and the call runs with those or not at
+all.
+"""
 
 from __future__ import annotations
 

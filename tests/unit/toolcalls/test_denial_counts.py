@@ -1,4 +1,4 @@
-"""Refused calls are counted by what they were told, in the transaction that refuses them."""
+"""Denied calls are counted by their code, in the transaction that denies them."""
 
 from __future__ import annotations
 

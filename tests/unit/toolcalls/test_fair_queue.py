@@ -1,4 +1,4 @@
-"""Tenants are served in turn, and a session runs what it may at once."""
+"""Tenants are served in turn, and a session runs up to its limit at once."""
 
 from __future__ import annotations
 

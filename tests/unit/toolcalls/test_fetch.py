@@ -1,4 +1,4 @@
-"""http.fetch where the sandbox's python3 is hostile or lacking."""
+"""http.fetch if the sandbox's python3 is hostile or missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diffs of previews: what `diff -u` would write, names that forge nothing, bounded whatever the texts are."""
+"""Diffs of previews: as `diff -u` writes them, with escaped names, bounded for any texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded calls as questions that are asked again."""
+"""Recorded calls as policy queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an approver sees of a call."""
+"""An approver's view of a call."""
 
 from __future__ import annotations
 

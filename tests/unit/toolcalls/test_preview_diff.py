@@ -1,4 +1,4 @@
-"""The changes of a preview as people see them: every path in words, texts as diffs, all of it bounded."""
+"""An approver's view of a preview's changes: escaped paths, texts as diffs, all of it bounded."""
 
 from __future__ import annotations
 

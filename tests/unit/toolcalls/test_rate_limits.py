@@ -1,4 +1,4 @@
-"""A rule's rate: so many calls in any window, counted in the unit that takes the call, however many ask at once."""
+"""A rule's rate: a number of calls per window, counted in the unit that accepts the call, even with concurrent ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A recorded run of the pipeline, replayed: with clock, ids and sandbox fixed, it writes the same bytes.
+"""A recorded run of the pipeline, replayed: with fixed clock, ids and sandbox it writes the same bytes.
 
-The recording is also the fixture of schema version 1: later versions must go on reading it. Runs of agent runtimes join it
-beside their decoders.
+The recording is also the fixture of schema version 1, which later versions must still read. Runs of agent runtimes will
+be added here with their decoders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A planted secret that a rule redacts is nowhere: no event, no artifact, no result, no row, no file of the data."""
+"""A planted secret that a rule redacts is in no event, artifact, result, row or file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that comes again, by its client's id or by its input: one row, one run, one outcome."""
+"""A repeated call, by its client's id or by its input: one row, one run, one outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call waits for an engine that is away, and goes elsewhere where its sandbox was never asked for anything."""
+"""A call waits for an unavailable engine, and uses another sandbox if its own got no request."""
 
 from __future__ import annotations
 

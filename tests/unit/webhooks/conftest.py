@@ -1,4 +1,4 @@
-"""Endpoints, feed and delivery_sender over the stage, with a sender that keeps what it is given."""
+"""Endpoints, feed and delivery sender over the stage, with a sender that records deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's parts over the fake sandboxes."""
+"""The parts of a worker, with fake sandboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look that has not begun yet sees all that asked for another."""
+"""A coalesced job that has not begun serves all requests that arrive meanwhile."""
 
 from __future__ import annotations
 

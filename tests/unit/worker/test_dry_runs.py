@@ -1,4 +1,4 @@
-"""Calls are tried in a copy before people are asked, and run as they were shown or are told to be different."""
+"""Dry runs before approval; the call then runs as shown, or its result reports the difference."""
 
 from __future__ import annotations
 

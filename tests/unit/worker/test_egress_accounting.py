@@ -1,4 +1,4 @@
-"""An attempt to leave a sandbox is in its session's log, with where it ran; a secret's tenant is the session's."""
+"""Egress attempts are in the session's log with their exec; a secret belongs to the session's tenant."""
 
 from __future__ import annotations
 

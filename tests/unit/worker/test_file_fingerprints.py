@@ -1,4 +1,4 @@
-"""Files are looked at for many calls at once: one sandbox that hangs holds up no other's question."""
+"""Fingerprinting files for many calls at once: a hanging sandbox delays no other's approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes in a watched workspace become events, in order, bounded, and never left out without a mark."""
+"""Changes in a watched workspace become events: in order, bounded, and marked if any are missing."""
 
 from __future__ import annotations
 

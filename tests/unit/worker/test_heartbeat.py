@@ -1,4 +1,4 @@
-"""A worker says that it lives, and hears when its host is not its own any more."""
+"""A worker sends heartbeats, and learns when it no longer owns its host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a call whose sandbox or worker was lost: read-only ones run again, of others the repetition asks (ADR 36)."""
+"""Calls whose sandbox or worker was lost: read-only ones are retried, repeating others needs approval (ADR 36)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lost host's next worker finds on its engine."""
+"""The next worker of a lost host removes what is left on its engine."""
 
 from __future__ import annotations
 

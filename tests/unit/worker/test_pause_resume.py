@@ -1,4 +1,4 @@
-"""A session's sandbox is stopped and comes back with its workspace, whatever comes in between."""
+"""A session's sandbox is stopped and restarts with its workspace, despite faults in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The descent happens in a child: a process that has given root away cannot go on testing."""
+"""Dropping privileges, in a child: a process that gave up root can't continue testing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead worker held is given back once, when its successor has seen to it."""
+"""Resources of a dead worker are released once, after its successor has taken over."""
 
 from __future__ import annotations
 

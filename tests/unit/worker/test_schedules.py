@@ -1,4 +1,4 @@
-"""Whatever the order of things: each call has one lawful history, nothing runs twice, and all of it ends."""
+"""In any order of steps, each call has one valid history, nothing runs twice, and every call ends."""
 
 from __future__ import annotations
 

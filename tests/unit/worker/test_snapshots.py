@@ -1,4 +1,4 @@
-"""Workspaces are kept as they change, and a session goes on from the last one elsewhere."""
+"""Workspaces are stored as they change, and a session continues from the last snapshot elsewhere."""
 
 from __future__ import annotations
 

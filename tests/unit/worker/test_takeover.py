@@ -1,4 +1,4 @@
-"""Who may serve an engine: a newcomer ends nobody who beats, and nobody but the worker that hangs."""
+"""Who may serve an engine: a new worker kills only a hanging one, never one that sends heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's process says that it lives, and ends where a part of it hangs."""
+"""A worker touches its liveness file, and exits if one of its loops hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of ours: found by tag and content, smoke-tested in a sandbox, with a record of what they hold."""
+"""Our images: found by tag and content, smoke-tested in a sandbox, with a record of their contents."""
 
 from __future__ import annotations
 

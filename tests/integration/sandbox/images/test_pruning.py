@@ -1,4 +1,4 @@
-"""Older builds go only where nothing uses them, and nobody else's image ever does."""
+"""Older builds are removed only if nothing uses them, and other images never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local sandboxes for the integration tests, behind bubblewrap and without a wall."""
+"""Local sandboxes for the integration tests, with bubblewrap and without isolation."""
 
 from local_sandboxes import make_spec, opened, sandboxes
 

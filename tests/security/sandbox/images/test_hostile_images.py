@@ -1,4 +1,4 @@
-"""Images that their makers built against us: nothing of them reaches root in the runner, or our bookkeeping."""
+"""Hostile images: nothing in them gets root in the runner, or corrupts our records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bubblewrap and the separate user keep from tools, and what a machine without them says that it does not."""
+"""The isolation of bubblewrap and of the separate user, and what the attestation reports if they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets as files: whose they are, what is refused, and that no message holds one."""
+"""Secrets as files: their tenants, refusals, and that no message contains one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image must not contain, what may be on the operator's list, and what is asked of its Python."""
+"""Forbidden contents of an image, entries of the operator's list, and requirements on its Python."""
 
 from __future__ import annotations
 

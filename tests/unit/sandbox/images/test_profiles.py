@@ -1,4 +1,4 @@
-"""Profiles: read strictly, and only ever made tighter."""
+"""Profiles: parsed strictly, and only ever tightened."""
 
 from __future__ import annotations
 
