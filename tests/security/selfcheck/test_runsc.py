@@ -6,8 +6,7 @@ import pytest
 
 from codesdk.sandbox.port.faults import RuntimeMissing
 from codesdk.sandbox.selfcheck import PROBES, Group, Status, check
-from codesdk.sandbox.selfcheck.exemptions import EXEMPT
-from codesdk.sandbox.selfcheck.suite import GROUPS
+from codesdk.sandbox.selfcheck.suite import EXEMPT, GROUPS
 from sandboxes import docker_sandboxes
 from selfcheck_bench import bench_on
 
