@@ -186,9 +186,7 @@ def _with_path(path: str, refused: OperationRefused, done: list[Info]) -> Operat
     message = refused.message
     if done:
         message += "; already applied: " + ", ".join(str(info["path"]) for info in done[:10])
-    found = OperationRefused(refused.error, message)
-    found.path = path  # type: ignore[attr-defined]
-    return found
+    return OperationRefused(refused.error, message, path)
 
 
 def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:
@@ -250,13 +248,7 @@ def _digest(directory: int, name: str, limit: int) -> str:
     try:
         if _regular(fd).st_size > limit:
             raise OperationRefused("TOO_LARGE", "the file is too large for a precondition")
-        data = bytearray()
-        while len(data) <= limit:
-            part = os.read(fd, 1 << 20)
-            if not part:
-                break
-            data += part
-        return digest.of(bytes(data))
+        return digest.of_file(fd, limit)
     finally:
         os.close(fd)
 

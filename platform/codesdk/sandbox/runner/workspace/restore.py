@@ -27,7 +27,7 @@ class Feed:
         self._queue: SimpleQueue[tuple[bytes | None, Callable[[], None]]] = SimpleQueue()
         self._piece = memoryview(b"")
         self._is_over = False
-        self.finish: Callable[[], None] = _nothing
+        self.finish: Callable[[], None] = lambda: None
         """Confirms the last piece."""
 
     def put(self, piece: bytes | None, taken: Callable[[], None]) -> None:
@@ -59,17 +59,13 @@ class Feed:
         try:
             piece, taken = self._queue.get(timeout=PIECE_TIMEOUT_S)
         except Exception as error:  # _queue.Empty, whose name differs between Python versions
-            raise OperationRefused("ARCHIVE_REFUSED", "its next piece has not come") from error
+            raise OperationRefused("ARCHIVE_REFUSED", "its next piece did not arrive in time") from error
         if piece is None:
             self._is_over = True
             self.finish = taken
         else:
             self._piece = memoryview(piece)
             taken()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def unpack(root: Root, feed: Feed) -> int:

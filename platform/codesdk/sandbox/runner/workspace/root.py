@@ -12,16 +12,23 @@ import stat
 
 from codesdk.sandbox.runner import kernel
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Header = dict[str, Any]
+
 _PATH_MAX = 4096
 
 
 class OperationRefused(Exception):
     """A refused file operation: a value of `port.FileError` and a message."""
 
-    def __init__(self, error: str, message: str) -> None:
+    def __init__(self, error: str, message: str, path: str = "") -> None:
         super().__init__(message)
         self.error = error
         self.message = message
+        self.path = path
 
 
 _ERRORS = {
@@ -48,6 +55,19 @@ def refusal_of(error: OSError) -> OperationRefused:
     """Return the refusal for an OSError."""
     word, sentence = _ERRORS.get(error.errno or 0, ("PERMISSION_DENIED", os.strerror(error.errno or 0)))
     return OperationRefused(word, sentence)
+
+
+def catch_errors(work: Callable[[], Header]) -> Header:
+    """Run work and turn every error into an answer, so that the thread survives."""
+    try:
+        return work()
+    except OperationRefused as error:
+        refused = error
+    except OSError as error:
+        refused = refusal_of(error)
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        return {"error": "BAD_REQUEST", "message": repr(error)}
+    return {"refused": refused.error, "path": refused.path, "message": refused.message}
 
 
 def relative(path: str, workspace: str) -> str:

@@ -68,7 +68,7 @@ class Uploads:
 
     def _get(self, identity: str) -> _Upload:
         if identity not in self._uploads:
-            raise OperationRefused("NOT_FOUND", "there is no such upload; it was given up or took too long")
+            raise OperationRefused("NOT_FOUND", "there is no such upload; it was aborted or timed out")
         return self._uploads[identity]
 
     def append(self, identity: str, offset: int, data: bytes) -> int:
