@@ -90,14 +90,18 @@ class RunnerClient:
                 stream.close()
                 raise SandboxGone(self.owner, self.closed)
             connection = RunnerConnection(
-                stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._make_egress_handler()
+                stream,
+                self._spec.generation,
+                timeout_s=HELLO_S,
+                idle_s=self._idle_s,
+                make_egress_handler=self._make_egress_handler(),
             )
             header, _ = connection.call({"op": "ping"}, timeout_s=HELLO_S)
         except HelloRejected as refused:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
         finally:
             self._greeting = None
-        boot = str(header.get("boot"))[:64]  # ours has 16; in an image of a tenant's it may say anything
+        boot = str(header.get("boot"))[:64]  # ours has 16 characters; a tenant's image may send anything
         if self.boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
             connection.close()
@@ -129,7 +133,7 @@ class RunnerClient:
         if is_paused:
             raise SandboxPaused(self.owner)
 
-    def ask(
+    def request(
         self,
         header: Header,
         body: bytes = b"",
@@ -170,7 +174,7 @@ class RunnerClient:
             if answer.get("error") == "STALE_GENERATION":
                 raise self.stale(answer)
             return answer, data
-        raise self.gone("the connection closed again and again")
+        raise self.gone("the connection closed repeatedly")
 
     def stale(self, answer: Header) -> StaleGeneration:
         """The fault for a STALE_GENERATION answer."""

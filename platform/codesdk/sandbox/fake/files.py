@@ -70,12 +70,9 @@ class FakeFiles:
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Bytes of a file; see the port."""
-        with self._lock:
-            try:
-                clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            content = self._files[clean][0]
+        content = self._try(path, lambda: self._files[self._existing_file(path)][0])
+        if isinstance(content, FileRefused):
+            return content
         limit = self._profile.max_read_bytes
         data = content[offset : offset + min(limit, limit if length is None else length)]
         whole = offset == 0 and len(data) == len(content)
@@ -192,14 +189,7 @@ class FakeFiles:
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""
-        with self._lock:
-            try:
-                clean = relative(path, self._profile.workspace)
-                if clean not in self._directories:
-                    clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            return self._info(clean)
+        return self._try(path, lambda: self._info(self._find(path)))
 
     def _try(self, path: str, work: Callable[[], T]) -> T | FileRefused:
         with self._lock:
@@ -283,15 +273,12 @@ class FakeFiles:
 
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
         """All of it."""
-        with self._lock:
-            try:
-                clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            content = self._files[clean][0][offset:]
-            info = self._info(clean)
-        if content:
-            take(content)
+        found = self._try(path, lambda: (self._files[self._existing_file(path)][0], self._info(self._find(path))))
+        if isinstance(found, FileRefused):
+            return found
+        content, info = found
+        if content[offset:]:
+            take(content[offset:])
         return info
 
     def watch(self, path: str = ".") -> Watch | FileRefused:
