@@ -214,7 +214,7 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
     sandbox.cancel("c", 1)
     sandbox._client.boot = "another"
     sandbox._client.latest.close()
-    with pytest.raises(SandboxGone, match="started again"):
+    with pytest.raises(SandboxGone, match="restarted"):
         sandbox.cancel("c", 1)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from codesdk.sandbox.channel.connection import (
     ConnectionIdle,
     ConnectionLost,
     Header,
     HelloRejected,
-    MakeEgressHandler,
     RequestTimeout,
     RunnerConnection,
     Stream,
@@ -94,7 +94,7 @@ class RunnerClient:
                 self._spec.generation,
                 timeout_s=HELLO_S,
                 idle_s=self._idle_s,
-                make_egress_handler=self._make_egress_handler(),
+                make_egress_handler=partial(self._egress.multiplexer, self.owner) if self._egress is not None else None,
             )
             header, _ = connection.call({"op": "ping"}, timeout_s=HELLO_S)
         except HelloRejected as refused:
@@ -105,15 +105,9 @@ class RunnerClient:
         if self.boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
             connection.close()
-            raise SandboxGone(self.owner, "its runner was started again")
+            raise SandboxGone(self.owner, "its runner was restarted")
         self.boot = boot
         return connection
-
-    def _make_egress_handler(self) -> MakeEgressHandler | None:
-        egress = self._egress
-        if egress is None:
-            return None
-        return lambda send, broken: egress.multiplexer(self.owner, send, broken)
 
     def gone(self, reason: str) -> SandboxGone:
         """The fault for a runner that doesn't answer: how the sandbox ended, else `reason`."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from codesdk.sandbox.egress.multiplexer import EgressMultiplexer
 from codesdk.sandbox.runner.protocol import wire
 
 Header = dict[str, Any]
@@ -51,24 +52,8 @@ class SendRequest(Protocol):
         ...
 
 
-class EgressHandler(Protocol):
-    """The egress of one connection, see `egress.relay`. Called from the thread that reads the connection."""
-
-    def feed(self, data: bytes) -> None:
-        """Frames from the runner."""
-        ...
-
-    def refused(self, count: int) -> None:
-        """The runner refused `count` connections."""
-        ...
-
-    def lost(self) -> None:
-        """The connection ended."""
-        ...
-
-
-MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressHandler]
-"""(send, broken): creates the handler of a connection. `send` blocks; `broken` ends the connection."""
+MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressMultiplexer]
+"""(send, broken): creates the egress of a connection. `send` blocks; `broken` ends the connection."""
 
 
 class ConnectionLost(Exception):

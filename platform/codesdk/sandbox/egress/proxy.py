@@ -337,7 +337,7 @@ def _check_hello(hello: ClientHello, host: str, rule: EgressRule) -> None:
     try:
         name = canonical_host(hello.server_name)
     except InvalidHostname as error:
-        raise Refusal(Reason.SNI_DIFFERS, f"the ClientHello names no proper host: {error}") from error
+        raise Refusal(Reason.SNI_DIFFERS, f"the ClientHello names no valid host: {error}") from error
     if name != host:
         raise Refusal(Reason.SNI_DIFFERS, f"CONNECT was for {host}, the ClientHello is for {name}")
 

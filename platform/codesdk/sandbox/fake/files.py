@@ -109,7 +109,7 @@ class FakeFiles:
     def _existing_directory(self, path: str) -> str:
         clean = relative(path, self._profile.workspace)
         if clean in self._files:
-            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
         if clean not in self._directories:
             raise OperationRefused("NOT_FOUND", "there is no such file or directory")
         return clean
@@ -135,7 +135,7 @@ class FakeFiles:
         above = clean.rpartition("/")[0]
         while above:
             if above in self._files:
-                raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+                raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
             above = above.rpartition("/")[0]
         limit = self._profile.file_bytes
         if limit and write.content is not None and len(write.content) > limit:
@@ -205,7 +205,7 @@ class FakeFiles:
     def _make_directory(self, path: str) -> FileInfo:
         clean = relative(path, self._profile.workspace)
         if clean in self._files:
-            raise OperationRefused("NOT_A_DIRECTORY", "there is something else of that name")
+            raise OperationRefused("NOT_A_DIRECTORY", "something else has that name")
         if clean != ".":
             self._add_directories(clean)
         return self._info(clean)
@@ -224,7 +224,7 @@ class FakeFiles:
             raise OperationRefused("INVALID_PATH", "a directory cannot be moved into itself")
         clean = self._find(path)
         if (wanted in self._files or wanted in self._directories) and not replace:
-            raise OperationRefused("CONFLICT", "there is something of the new name already")
+            raise OperationRefused("CONFLICT", "the new name already exists")
         self._check_replaceable(clean, wanted)
         self._add_directories(wanted.rpartition("/")[0])
         for name in [name for name in self._files if _is_within(name, clean)]:
@@ -238,7 +238,7 @@ class FakeFiles:
     def _check_replaceable(self, clean: str, wanted: str) -> None:
         """As rename(2): a file takes a file's place, a directory that of an empty one."""
         if wanted in self._files and clean in self._directories:
-            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
         if wanted in self._directories:
             if clean in self._files:
                 raise OperationRefused("IS_A_DIRECTORY", "it is a directory")

@@ -399,7 +399,7 @@ class FakeSandboxes:
         """Let its runner end and another begin in its place, as when somebody restarts its container by hand."""
         before = self._states[owner]
         after = self._states[owner] = FakeState(before.spec)
-        before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
+        before.gone, after.files, after.generation = "its runner was restarted", before.files, before.generation
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Sweep; see the port."""

@@ -228,7 +228,7 @@ PROBES = (
     ),
     Probe("exec-every-byte", "all 256 byte values arrive on both streams", _every_byte),
     Probe("exec-utf8-from-octal", "UTF-8 that is made inside from octal escapes arrives", _utf8),
-    Probe("exec-invalid-utf8", "bytes that are no UTF-8 arrive as they are", _invalid_utf8),
+    Probe("exec-invalid-utf8", "bytes that are not UTF-8 arrive unchanged", _invalid_utf8),
     Probe("exec-nothing-added", "no newline is added or changed", _nothing_added),
     Probe("exec-empty-output", "no output is no output, and the exit code is kept", _empty_output),
     Probe("exec-large-output", "10 MiB arrive whole", _large_output),

@@ -227,7 +227,7 @@ PROBES = (
     Probe("hostile-link-loops", "loops of links end a listing no later", _link_loops),
     Probe("hostile-link-bomb", "a hundred links to one large file count as links", _link_bomb),
     Probe("hostile-deep-directories", "a thousand directories deep, files work, listings keep to their depth", _deep),
-    Probe("hostile-bad-names", "names that are no UTF-8 are listed", _bad_names),
+    Probe("hostile-bad-names", "names that are not UTF-8 are listed", _bad_names),
     Probe("hostile-special-files", "pipes and sockets in the workspace are refused at once", _special),
     Probe("hostile-nul", "NUL arrives in output, and is refused in arguments and variables", _nul),
     Probe(

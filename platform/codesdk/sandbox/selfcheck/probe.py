@@ -51,8 +51,8 @@ class Probe:
     """One check of a sandbox."""
 
     name: str
-    sees: str
-    """The expected behaviour, as a statement."""
+    statement: str
+    """The expected behaviour."""
     check: Check
 
 

@@ -101,4 +101,4 @@ def check(context: ProbeContext, probe: Probe) -> Outcome:
     except (ValueError, IndexError) as error:
         reason = f"unexpected output of the probe's program: {error}"
         return Outcome(name=probe.name, group=group, status=Status.FAIL, reason=reason)
-    return Outcome(name=probe.name, group=group, status=Status.PASS, reason=probe.sees)
+    return Outcome(name=probe.name, group=group, status=Status.PASS, reason=probe.statement)

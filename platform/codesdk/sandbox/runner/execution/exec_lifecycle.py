@@ -174,7 +174,7 @@ class Exec:
         if self._usage is not None:
             return  # its tree had already ended
         self._usage = {}
-        self._failed = self._failed or "the exec's supervisor was killed"
+        self._failed = self._failed or "the exec's subreaper was killed"
         self._kill(0, _KILL, lambda: None)
         self._enter("drain", _DRAIN_S, None)
 

@@ -164,7 +164,7 @@ class ExecRequests:
             return
         number = int(message.header["signal"])
         if number not in SIGNALS:
-            raise ValueError("no signal")
+            raise ValueError("not a signal number")
         answer = self._reply_later(message.number)
         found.signal(number, lambda sent: answer({"sent": sent}, b""))
 

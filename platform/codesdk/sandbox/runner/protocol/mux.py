@@ -219,7 +219,7 @@ class Multiplexer:
         found = self._streams.get(stream)
         if found is None:
             if not self._newest - _HISTORY < stream <= self._newest:
-                raise MuxError("a frame of a stream that never was")
+                raise MuxError("a frame of an unknown stream")
             return  # sent before the other side got our RESET or FIN
         if kind == DATA:
             yield from self._on_data(stream, found, payload)

@@ -64,7 +64,7 @@ def _regular(fd: int) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise OperationRefused("IS_A_DIRECTORY", "it is a directory")
     if not stat.S_ISREG(status.st_mode):
-        raise OperationRefused("NOT_A_FILE", "it is no regular file")
+        raise OperationRefused("NOT_A_FILE", "it is not a regular file")
     return status
 
 
@@ -228,7 +228,7 @@ def check(directory: int, name: str, item: Write) -> int:
         if item.content is not None or item.expect is not None:
             raise OperationRefused("NOT_A_FILE", "it is a symbolic link; write to the file that it points to")
     elif not stat.S_ISREG(before.st_mode):
-        raise OperationRefused("NOT_A_FILE", "it is no regular file")
+        raise OperationRefused("NOT_A_FILE", "it is not a regular file")
     elif item.expect is not None and _digest(directory, name, MAX_CHECKED) != item.expect:
         raise OperationRefused("CONFLICT", "the file has changed since it was read")
     return stat.S_IMODE(before.st_mode) & 0o777 if item.mode is None else item.mode & 0o777

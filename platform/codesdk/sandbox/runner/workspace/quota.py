@@ -109,7 +109,7 @@ class QuotaMonitor:
             self._recount_wanted = True  # the same thread counts after the deletion
         if operation in WRITE_OPERATIONS and self._is_full():
             self._recount_wanted = True  # a tool may have made room
-            raise OperationRefused("NO_SPACE", "the workspace is full; delete files to go on")
+            raise OperationRefused("NO_SPACE", "the workspace is full; delete files to continue")
 
     def _file_system(self) -> tuple[int, int]:
         about = os.fstatvfs(self._workspace().fd)

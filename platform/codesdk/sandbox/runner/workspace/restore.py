@@ -91,7 +91,7 @@ def unpack(root: Root, feed: Feed) -> int:
                 if member.isdir():
                     directories.append((name, member.mode & 0o777, archive.entry_times(member)))
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise OperationRefused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
+        raise OperationRefused("ARCHIVE_REFUSED", "it is not a readable tar: " + str(error)) from error
     for name, mode, times in reversed(directories):  # creating an entry changes its directory's time
         _settle(root, name, mode, times)
     return validator.count

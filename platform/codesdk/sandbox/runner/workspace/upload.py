@@ -92,7 +92,7 @@ class Uploads:
         upload = self._get(identity)
         try:
             if digest.text(upload.hash) != expected:
-                raise OperationRefused("CONFLICT", "the bytes that arrived are not those that were sent")
+                raise OperationRefused("CONFLICT", "the received bytes differ from those that were sent")
             mode = files.check(upload.directory, upload.name, upload.item)
             os.fchmod(upload.fd, mode)
             os.rename(upload.temporary, upload.name, src_dir_fd=upload.directory, dst_dir_fd=upload.directory)
