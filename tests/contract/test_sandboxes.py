@@ -43,7 +43,7 @@ from codesdk.sandbox.port.faults import (
     SnapshotFailed,
     StaleGeneration,
 )
-from codesdk.sandbox.port.files import diff_manifests
+from codesdk.sandbox.port.files import WorkspaceDiff, diff_manifests
 from codesdk.sandbox.profiles.profile import Profile
 from local_sandboxes import local_sandboxes, plain
 from sandboxes import DEADLINE_S, docker_sandboxes, python, request, run, spec
@@ -623,7 +623,7 @@ def test_a_workspace_is_forked_into_another_sandbox(world):
     assert two.restore(one.snapshot()) == 4
     assert two.files.read("big").data == big
     assert two.files.stat("a/script").mode == 0o750
-    assert diff_manifests(one.files.manifest(), two.files.manifest()).is_empty
+    assert diff_manifests(one.files.manifest(), two.files.manifest()) == WorkspaceDiff()
     with pytest.raises(SnapshotFailed, match="not empty"):
         two.restore(one.snapshot())
     one.files.delete("a", recursive=True)

@@ -82,7 +82,7 @@ def test_a_second_snapshot_at_once_is_refused_and_a_closed_one_lets_the_tools_go
     one.files.write((FileWrite(path="file", content=b"1"),))
     pieces = one.snapshot()
     next(pieces)
-    with pytest.raises(SnapshotFailed, match="under way"):
+    with pytest.raises(SnapshotFailed, match="in progress"):
         next(one.snapshot())
     pieces.close()
     assert run(one, "true").result.exit_code == 0

@@ -15,7 +15,7 @@ def test_what_must_be_seen_is_seen(runc, probe):
     outcome = check(runc, probe)
     if outcome.status is Status.FAIL:
         runc.renew()
-    assert (outcome.status, outcome.reason) == (Status.PASS, probe.sees)
+    assert (outcome.status, outcome.reason) == (Status.PASS, probe.statement)
 
 
 def test_there_are_as_many_probes_as_are_promised():

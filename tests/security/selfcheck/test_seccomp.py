@@ -10,7 +10,7 @@ from codesdk.sandbox.profiles.profile import Profile, Seccomp
 from codesdk.sandbox.seccomp import document, option
 from codesdk.sandbox.seccomp.allowed_syscalls import ENOSYS_CALLS, GRANTS
 from codesdk.sandbox.seccomp.denials import DENIALS
-from codesdk.sandbox.selfcheck.syscall_numbers import NUMBERS
+from codesdk.sandbox.selfcheck.escapes_kernel import NUMBERS
 
 
 def test_what_is_not_granted_is_refused():

@@ -127,7 +127,7 @@ def test_what_does_not_speak_tls_is_refused(files):
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(EngineUntrusted, match="does not speak TLS"):
+        with pytest.raises(EngineUntrusted, match="does not use TLS"):
             Engine(f"tcp://127.0.0.1:{server.getsockname()[1]}", tls=files)
         thread.join(20)
 
@@ -177,7 +177,7 @@ def test_the_files_are_the_settings_or_dockers_own(files, tmp_path, monkeypatch)
         (tmp_path / name).write_bytes(source.read_bytes())
     found = find_tls(Settings(), host)
     assert (found.ca, found.cert, found.key) == tuple(tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
-    with pytest.raises(EngineCertificate, match="not all are named"):
+    with pytest.raises(EngineCertificate, match="must all be set"):
         find_tls(Settings(docker_tls_ca=files.ca), host)
 
 
@@ -188,10 +188,10 @@ def test_files_that_cannot_be_used_are_named(authority, files, tmp_path):
     old = authority.sign("old-client", days=(-9, -1))
     for change, words in (
         ({"ca": tmp_path / "none.pem"}, "none.pem"),
-        ({"ca": text}, "a file for TLS cannot be used"),
-        ({"cert": text}, "a file for TLS cannot be used"),
-        ({"key": foreign}, "a file for TLS cannot be used"),
-        ({"cert": old[0], "key": old[1]}, "out of its time"),
+        ({"ca": text}, "a TLS file cannot be used"),
+        ({"cert": text}, "a TLS file cannot be used"),
+        ({"key": foreign}, "a TLS file cannot be used"),
+        ({"cert": old[0], "key": old[1]}, "not valid now"),
     ):
         with pytest.raises(EngineCertificate, match=words):
             files.model_copy(update=change).check("tcp://10.0.0.1:2376")

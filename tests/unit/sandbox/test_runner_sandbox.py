@@ -56,7 +56,7 @@ class SocketStream:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         return ""
 
 
@@ -143,7 +143,7 @@ def test_an_honest_answer_is_taken(lying):
 
 def test_a_gap_in_the_output_is_refused(lying):
     events = [({"event": "output", "stream": 0, "offset": 5}, b"x"), ({"event": "exit", "result": ENDED}, b"")]
-    with pytest.raises(RunnerRefused, match="kept"):
+    with pytest.raises(RunnerRefused, match="reports"):
         _exec(lying(lambda item: start(item, *events)))
 
 
@@ -169,7 +169,7 @@ def test_one_gap_is_taken_when_the_end_accounts_for_it_exactly(lying, count):
     if count == {"bytes": 6, "dropped": 5, "gap": 0}:
         assert _exec(sandbox).stdout.dropped == 5
     else:
-        with pytest.raises(RunnerRefused, match="kept"):
+        with pytest.raises(RunnerRefused, match="reports"):
             _exec(sandbox)
 
 
@@ -181,7 +181,7 @@ def test_a_second_gap_is_refused(lying):
 
 def test_an_end_that_counts_other_bytes_than_were_sent_is_refused(lying):
     events = [({"event": "output", "stream": 0, "offset": 0}, b"x"), ({"event": "exit", "result": ENDED}, b"")]
-    with pytest.raises(RunnerRefused, match="kept"):
+    with pytest.raises(RunnerRefused, match="reports"):
         _exec(lying(lambda item: start(item, *events)))
 
 
@@ -214,7 +214,7 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
     sandbox.cancel("c", 1)
     sandbox._client.boot = "another"
     sandbox._client.latest.close()
-    with pytest.raises(SandboxGone, match="started again"):
+    with pytest.raises(SandboxGone, match="restarted"):
         sandbox.cancel("c", 1)
 
 

@@ -184,7 +184,7 @@ def test_more_than_can_be_looked_at_is_the_end(root, here, monkeypatch):
     eye = file_watcher.PollingWatcher(root, ".")
     for number in range(5):
         (here / str(number)).write_text("")
-    with pytest.raises(file_watcher.WatchEnded, match="cannot be watched"):
+    with pytest.raises(file_watcher.WatchEnded, match="cannot be polled"):
         eye.read()
 
 

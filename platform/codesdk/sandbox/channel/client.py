@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from codesdk.sandbox.channel.connection import (
     ConnectionIdle,
     ConnectionLost,
     Header,
     HelloRejected,
-    MakeEgressHandler,
     RequestTimeout,
     RunnerConnection,
     Stream,
@@ -90,26 +90,24 @@ class RunnerClient:
                 stream.close()
                 raise SandboxGone(self.owner, self.closed)
             connection = RunnerConnection(
-                stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._make_egress_handler()
+                stream,
+                self._spec.generation,
+                timeout_s=HELLO_S,
+                idle_s=self._idle_s,
+                make_egress_handler=partial(self._egress.multiplexer, self.owner) if self._egress is not None else None,
             )
             header, _ = connection.call({"op": "ping"}, timeout_s=HELLO_S)
         except HelloRejected as refused:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
         finally:
             self._greeting = None
-        boot = str(header.get("boot"))[:64]  # ours has 16; in an image of a tenant's it may say anything
+        boot = str(header.get("boot"))[:64]  # ours has 16 characters; a tenant's image may send anything
         if self.boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
             connection.close()
-            raise SandboxGone(self.owner, "its runner was started again")
+            raise SandboxGone(self.owner, "its runner was restarted")
         self.boot = boot
         return connection
-
-    def _make_egress_handler(self) -> MakeEgressHandler | None:
-        egress = self._egress
-        if egress is None:
-            return None
-        return lambda send, broken: egress.multiplexer(self.owner, send, broken)
 
     def gone(self, reason: str) -> SandboxGone:
         """The fault for a runner that doesn't answer: how the sandbox ended, else `reason`."""
@@ -129,7 +127,7 @@ class RunnerClient:
         if is_paused:
             raise SandboxPaused(self.owner)
 
-    def ask(
+    def request(
         self,
         header: Header,
         body: bytes = b"",
@@ -170,7 +168,7 @@ class RunnerClient:
             if answer.get("error") == "STALE_GENERATION":
                 raise self.stale(answer)
             return answer, data
-        raise self.gone("the connection closed again and again")
+        raise self.gone("the connection closed repeatedly")
 
     def stale(self, answer: Header) -> StaleGeneration:
         """The fault for a STALE_GENERATION answer."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from codesdk.sandbox.egress.multiplexer import EgressMultiplexer
 from codesdk.sandbox.runner.protocol import wire
 
 Header = dict[str, Any]
@@ -36,7 +37,7 @@ class Stream(Protocol):
         """Close it, also under a thread that waits in `receive`."""
         ...
 
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         """The tail of the runner's stderr, for error messages."""
         ...
 
@@ -51,24 +52,8 @@ class SendRequest(Protocol):
         ...
 
 
-class EgressHandler(Protocol):
-    """The egress of one connection, see `egress.relay`. Called from the thread that reads the connection."""
-
-    def feed(self, data: bytes) -> None:
-        """Frames from the runner."""
-        ...
-
-    def refused(self, count: int) -> None:
-        """The runner refused `count` connections."""
-        ...
-
-    def lost(self) -> None:
-        """The connection ended."""
-        ...
-
-
-MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressHandler]
-"""(send, broken): creates the handler of a connection. `send` blocks; `broken` ends the connection."""
+MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressMultiplexer]
+"""(send, broken): creates the egress of a connection. `send` blocks; `broken` ends the connection."""
 
 
 class ConnectionLost(Exception):
@@ -186,7 +171,7 @@ class RunnerConnection:
         *,
         timeout_s: float,
         idle_s: float = IDLE_S,
-        carry: MakeEgressHandler | None = None,
+        make_egress_handler: MakeEgressHandler | None = None,
     ) -> None:
         self._stream = stream
         self._idle_s = idle_s
@@ -206,10 +191,10 @@ class RunnerConnection:
         self.lost = False
         self.reason = ""
         backlog = self._greet(generation, timeout_s)
-        self._carrier = carry(self._send_egress, self._end) if carry is not None else None
+        self._egress = make_egress_handler(self._send_egress, self._end) if make_egress_handler is not None else None
         for item in backlog:
             self._deliver(item)
-        watch = self._read_loop if self._carrier is not None else self._watch_idle
+        watch = self._read_loop if self._egress is not None else self._watch_idle
         self._thread = threading.Thread(target=watch, name="sandbox-connection", daemon=True)
         self._thread.start()
 
@@ -232,9 +217,9 @@ class RunnerConnection:
         except (OSError, wire.Malformed) as error:
             self._stream.close()
             raise ConnectionLost(f"{error}") from error
-        said = self._stream.said()
+        stderr = self._stream.stderr_tail()
         self._stream.close()
-        raise ConnectionLost(said or "the runner did not answer")
+        raise ConnectionLost(stderr or "the runner did not answer")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -242,11 +227,11 @@ class RunnerConnection:
         try:
             data = self._stream.receive(timeout_s)
             if data == b"":
-                self._end(self._stream.said() or "the connection to the runner ended")
+                self._end(self._stream.stderr_tail() or "the connection to the runner ended")
             for item in self._decoder.feed(data or b""):
                 self._deliver(item)
         except (OSError, wire.Malformed, KeyError, TypeError, ValueError) as error:
-            self._end(f"the runner's answer made no sense or the connection broke: {error!r}")
+            self._end(f"the runner's answer is malformed or the connection broke: {error!r}")
 
     def _read_loop(self) -> None:
         """Thread of a connection with egress, whose frames arrive at any time."""
@@ -285,12 +270,12 @@ class RunnerConnection:
             target.put(item)
 
     def _deliver_egress(self, refused: int, frames: bytes) -> None:
-        if self._carrier is None:
+        if self._egress is None:
             return
         if refused:
-            self._carrier.refused(refused)
+            self._egress.refused(refused)
         if frames:
-            self._carrier.feed(frames)
+            self._egress.feed(frames)
 
     def _end(self, reason: str) -> None:
         with self._lock:
@@ -302,8 +287,8 @@ class RunnerConnection:
         self._stream.close()
         for queue in queues:
             queue.put(None)
-        if self._carrier is not None:
-            self._carrier.lost()
+        if self._egress is not None:
+            self._egress.lost()
 
     def close(self) -> None:
         """End the connection; waiting threads get ConnectionLost."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 from codesdk.sandbox.channel.connection import ConnectionLost, Header, Key, RunnerConnection, SendRequest
 from codesdk.sandbox.port import ExecResult
@@ -130,22 +130,6 @@ REMEMBERED = 1024
 """Cancelled calls remembered at most; each is dropped when its end is recorded."""
 
 
-class SendInterruptibleRequest(Protocol):
-    """`SendRequest` with `stop`, which is called while waiting for the answer; what it raises ends the wait."""
-
-    def __call__(
-        self,
-        header: Header,
-        body: bytes = b"",
-        *,
-        timeout_s: float = 30.0,
-        repeat: bool = False,
-        stop: Callable[[], object] | None = None,
-    ) -> tuple[Header, bytes]:
-        """The answer's header and body."""
-        ...
-
-
 class CancelledCalls:
     """Cancelled calls of one sandbox: their file operations are refused, and pending reads abandoned. Thread-safe."""
 
@@ -174,8 +158,8 @@ class CancelledCalls:
         if key in self._calls:
             raise CallCancelled(*key, was_sent=was_sent)
 
-    def cancellable(self, key: Key, send: SendInterruptibleRequest) -> SendRequest:
-        """Wrap `send` so that requests belong to that call and stop when it is cancelled."""
+    def cancellable(self, key: Key, send: Callable[..., tuple[Header, bytes]]) -> SendRequest:
+        """Wrap `RunnerClient.request` so that requests belong to that call and stop when it is cancelled."""
 
         def request(
             header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
@@ -204,7 +188,7 @@ def reject_malformed(what: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise RunnerRefused(f"The runner's {what} makes no sense: {error!r}"[:_MAX_MESSAGE]) from error
+        raise RunnerRefused(f"The runner's {what} is malformed: {error!r}"[:_MAX_MESSAGE]) from error
 
 
 _MAX_MESSAGE = 2000
@@ -254,7 +238,7 @@ class OutputTracker:
             if gap is None and count.dropped:  # nothing was kept after what was dropped
                 gap, end = (end, count.bytes - end), count.bytes
             if end != count.bytes or gap != ((count.gap, count.dropped) if count.dropped else None):
-                raise RunnerRefused(f"The runner says that it kept {count!r}, and sent up to {end} with the gap {gap}")
+                raise RunnerRefused(f"The runner reports {count!r}, but sent up to {end} with the gap {gap}")
 
 
 PROBE_BYTES = 1 << 20
@@ -265,7 +249,7 @@ class ProbeFailed(Exception):
     """The probe gave no complete answer in time. Internal: `RunnerSandbox` raises SandboxGone instead."""
 
 
-def observe(connection: RunnerConnection, key: Key, generation: int, answer_s: float) -> dict[str, Any]:
+def run_probe(connection: RunnerConnection, key: Key, generation: int, answer_s: float) -> dict[str, Any]:
     """Run the probe as exec `key` and return what a tool process sees, for the attestation.
 
     `answer_s`: longest silence of the runner; the whole probe may take twice that.
@@ -298,5 +282,5 @@ def observe(connection: RunnerConnection, key: Key, generation: int, answer_s: f
     finally:
         connection.unlisten(key)
     if not isinstance(found, dict):
-        raise ProbeFailed("its probe answered nonsense")
+        raise ProbeFailed("its probe's answer is malformed")
     return found

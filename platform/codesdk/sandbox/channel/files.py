@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from codesdk.sandbox.channel.connection import SendRequest
+from codesdk.sandbox.channel.connection import Header, SendRequest
 from codesdk.sandbox.channel.execs import reject_malformed
 from codesdk.sandbox.port import (
     Change,
@@ -28,7 +28,6 @@ from codesdk.sandbox.port import (
     Watch,
 )
 from codesdk.sandbox.port.faults import RunnerRefused
-from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.runner.protocol import wire
 
 _INFOS = TypeAdapter(tuple[FileInfo, ...])
@@ -48,15 +47,19 @@ _MANIFEST_FIELDS = ("path", "kind", "mode", "size", "mtime_ns", "mark")
 class RunnerFiles:
     """Files in the workspace, with the tool user's rights."""
 
-    def __init__(self, request: SendRequest, profile: Profile) -> None:
-        self._request = request
-        self._profile = profile
+    def __init__(self, send: SendRequest, resolve: Callable[[str], str]) -> None:
+        """`resolve`: maps a path that a caller names to the runner's."""
+        self._send = send
+        self._resolve = resolve
+
+    def _request(self, header: Header, body: bytes = b"", **options: Any) -> tuple[Header, bytes]:
+        resolved: Header = {name: self._resolve(header[name]) for name in ("path", "target") if name in header}
+        return self._send({**header, **resolved}, body, **options)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Bytes of a file; see the port."""
         answer, data = self._request({"op": "read", "path": path, "offset": offset, "length": length}, repeat=True)
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         content = _object_field(answer, "content")
         content.pop("version", None)
@@ -75,7 +78,7 @@ class RunnerFiles:
             )
         items = [
             {
-                "path": write.path,
+                "path": self._resolve(write.path),
                 "bytes": None if write.content is None else len(write.content),
                 "expect": write.if_sha256,
                 "mode": write.mode,
@@ -119,20 +122,17 @@ class RunnerFiles:
     ) -> FileInfo | FileRefused:
         """A file of any size; see the port."""
         answer, _ = self._request({"op": "upload.open", "path": path, "expect": if_sha256, "mode": mode})
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         identity, size, digest = str(answer.get("id")), 0, hashlib.sha256()
         try:
             for whole in pieces:
-                for start in range(0, len(whole), PIECE_BYTES):
-                    piece = whole[start : start + PIECE_BYTES]
+                for piece in split_pieces(whole):
                     digest.update(piece)
                     # With its offset it may be repeated: what was written is not written again.
                     header = {"op": "upload.append", "id": identity, "offset": size, "path": path}
                     answer, _ = self._request(header, piece, repeat=True)
-                    refused = _refused(answer)
-                    if refused is not None:
+                    if refused := _refused(answer):
                         return refused
                     size += len(piece)
             header = {"op": "upload.commit", "id": identity, "path": path, "sha256": f"sha256:{digest.hexdigest()}"}
@@ -147,8 +147,7 @@ class RunnerFiles:
         while True:
             header = {"op": "read", "path": path, "offset": offset, "length": PIECE_BYTES, "version": version}
             answer, data = self._request(header, repeat=True)
-            refused = _refused(answer)
-            if refused is not None:
+            if refused := _refused(answer):
                 return refused
             version = _object_field(answer, "content").get("version")
             if not data:
@@ -163,8 +162,7 @@ class RunnerFiles:
     def watch(self, path: str = ".") -> Watch | FileRefused:
         """Begin a watch; see the port."""
         answer, _ = self._request({"op": "watch.open", "path": path}, timeout_s=LONG_TIMEOUT_S)
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         with reject_malformed("watch"):
             return Watch.model_validate({name: answer.get(name) for name in Watch.model_fields})
@@ -180,12 +178,11 @@ class RunnerFiles:
         }
         # With its number it may be repeated: nothing is forgotten before it is named as read.
         answer, data = self._request(header, repeat=True)
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         with reject_malformed("list of changes"):
-            told = [Change(kind=kind, path=path, source=source or None) for kind, path, source in json.loads(data)]
-            return Changes(changes=tuple(told), next=answer.get("next"), over=answer.get("over"))
+            rows = [Change(kind=kind, path=path, source=source or None) for kind, path, source in json.loads(data)]
+            return Changes(changes=tuple(rows), next=answer.get("next"), over=answer.get("over"))
 
     def unwatch(self, watch: str) -> bool:
         """End a watch; see the port."""
@@ -194,10 +191,9 @@ class RunnerFiles:
 
     def marks(self, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...] | FileRefused:
         """What each name leads to; see the port."""
-        body = json.dumps([[name.path, name.cwd] for name in names]).encode()
+        body = json.dumps([[self._resolve(name.path), self._resolve(name.cwd)] for name in names]).encode()
         answer, data = self._request({"op": "marks"}, body, timeout_s=LONG_TIMEOUT_S, repeat=True)
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         with reject_malformed("answer about named files"):
             found = zip(names, json.loads(data), strict=True)
@@ -209,8 +205,7 @@ class RunnerFiles:
     def manifest(self) -> Manifest | FileRefused:
         """Every entry with its digest; see the port."""
         answer, data = self._request({"op": "manifest"}, timeout_s=LONG_TIMEOUT_S, repeat=True)
-        refused = _refused(answer)
-        if refused is not None:
+        if refused := _refused(answer):
             return refused
         with reject_malformed("manifest"):
             rows = json.loads(data)
@@ -218,9 +213,11 @@ class RunnerFiles:
         return Manifest(entries=tuple(sorted(entries, key=lambda entry: entry.path)))
 
 
-def encode_fingerprint(mark: FileFingerprint) -> tuple[Any, ...]:
-    """A mark as the runner says it."""
-    return (mark.kind.value, mark.real, mark.sha256, mark.size)
+def split_pieces(whole: bytes) -> Iterator[bytes]:
+    """Split into pieces small enough not to hold up a cancel."""
+    view = memoryview(whole)
+    for start in range(0, len(view), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
 
 
 def _refused(answer: dict[str, Any]) -> FileRefused | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
 
 from codesdk.errors import Fault
 from codesdk.sandbox.channel.sandbox import RunnerSandbox
@@ -14,12 +13,11 @@ from codesdk.sandbox.port.faults import SandboxGone, StaleGeneration
 
 _log = logging.getLogger(__name__)
 
-SandboxT = TypeVar("SandboxT", bound=RunnerSandbox)
 REMEMBERED = 10_000
 """Destroyed owners remembered. The row prevents later opens; this catches one that read it just before."""
 
 
-class OpenSandboxes(Generic[SandboxT]):
+class OpenSandboxes:
     """The open sandboxes by owner. Thread-safe."""
 
     def __init__(self, remove: Callable[[str], object]) -> None:
@@ -28,14 +26,14 @@ class OpenSandboxes(Generic[SandboxT]):
         self._changed = threading.Condition()
         self._opening: set[str] = set()
         self._destroyed: dict[str, None] = {}
-        self._open_by_owner: dict[str, SandboxT] = {}
+        self._open_by_owner: dict[str, RunnerSandbox] = {}
 
     def open(
         self,
         spec: SandboxSpec,
-        make: Callable[[SandboxSpec], SandboxT],
+        make: Callable[[SandboxSpec], RunnerSandbox],
         undo: Callable[[str], object] | None = None,
-    ) -> SandboxT:
+    ) -> RunnerSandbox:
         """The open sandbox of that spec, or a new one. After a failure calls `undo` (default: `remove`).
 
         Raises:
@@ -60,7 +58,7 @@ class OpenSandboxes(Generic[SandboxT]):
             raise SandboxGone(spec.owner, "it was destroyed while it was opened")
         return sandbox
 
-    def register(self, sandbox: SandboxT) -> SandboxT | SandboxMissing:
+    def register(self, sandbox: RunnerSandbox) -> RunnerSandbox | SandboxMissing:
         """Register a reattached sandbox and close the one it replaces. Gone: it was destroyed meanwhile."""
         with self._changed:
             is_destroyed = sandbox.owner in self._destroyed
@@ -119,16 +117,16 @@ class OpenSandboxes(Generic[SandboxT]):
         for sandbox in live:
             sandbox.close()
 
-    def _begin_open(self, owner: str) -> SandboxT | None:
+    def _begin_open(self, owner: str) -> RunnerSandbox | None:
         with self._changed:
-            # Two opens of one owner at once: the second takes up what the first has made.
+            # Two opens of one owner at once: the second returns what the first has opened.
             self._changed.wait_for(lambda: owner not in self._opening)
             if owner in self._destroyed:
                 raise SandboxGone(owner, "it was destroyed")
             self._opening.add(owner)
             return self._open_by_owner.get(owner)
 
-    def _finish_open(self, owner: str, sandbox: SandboxT | None = None) -> bool:
+    def _finish_open(self, owner: str, sandbox: RunnerSandbox | None = None) -> bool:
         """Register the opened sandbox. True: it was destroyed meanwhile."""
         with self._changed:
             self._opening.discard(owner)
@@ -145,7 +143,7 @@ class OpenSandboxes(Generic[SandboxT]):
         try:
             remove(owner)
         except Fault as fault:
-            # The caller hears why the open failed; what could not be removed now, the sweep removes.
+            # The caller gets the reason of the failed open; the sweep removes what could not be removed now.
             _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
 
 

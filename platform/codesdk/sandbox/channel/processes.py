@@ -25,12 +25,12 @@ class RunnerProcesses:
 
     def __init__(
         self,
-        ask: SendRequest,
+        send: SendRequest,
         start_request: Callable[[ExecRequest], tuple[Header, bytes]],
         refused: Callable[..., ExecResult | None],
     ) -> None:
         """`start_request`: builds a start's header and spec. `refused`: maps an error answer to a result."""
-        self._request = ask
+        self._request = send
         self._start_request = start_request
         self._refused = refused
         self._stdin_lock = threading.Lock()
@@ -44,7 +44,7 @@ class RunnerProcesses:
         if failed is None:
             found = next((item for item in self.list() if (item.call, item.attempt) == _key(request)), None)
             if found is None:
-                raise RunnerRefused("The runner does not know what it has started")
+                raise RunnerRefused("The runner does not list the exec that it started")
             return found
         return Process(call=request.call, attempt=request.attempt, argv=request.argv, background=True, result=failed)
 
@@ -54,7 +54,7 @@ class RunnerProcesses:
         try:
             return _LIST.validate_json(data)
         except ValidationError as error:
-            raise RunnerRefused(f"The runner lists execs that make no sense: {error}") from error
+            raise RunnerRefused(f"The runner's list of execs is malformed: {error}") from error
 
     def output(
         self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0

@@ -17,12 +17,12 @@ from codesdk.sandbox.channel.execs import (
     ExecLocks,
     OutputTracker,
     ProbeFailed,
-    observe,
     reject_malformed,
+    run_probe,
 )
-from codesdk.sandbox.channel.files import RunnerFiles, encode_fingerprint
+from codesdk.sandbox.channel.files import RunnerFiles
 from codesdk.sandbox.channel.processes import RunnerProcesses
-from codesdk.sandbox.channel.snapshots import RunnerSnapshots
+from codesdk.sandbox.channel.snapshots import restore_snapshot, take_snapshot
 from codesdk.sandbox.egress.service import BackgroundAllowances, EgressService
 from codesdk.sandbox.isolation.spec import exec_limits
 from codesdk.sandbox.port import (
@@ -33,7 +33,6 @@ from codesdk.sandbox.port import (
     ExitKind,
     Files,
     OnOutput,
-    ProcessLimits,
     SandboxSpec,
 )
 from codesdk.sandbox.port import (
@@ -43,6 +42,7 @@ from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
     ArchiveRefused,
     EngineUnavailable,
+    IsolationDrift,
     RunnerRefused,
     SandboxGone,
 )
@@ -71,10 +71,20 @@ class RunnerSandbox:
         paused: Callable[[], bool] = lambda: False,
         idle_s: float = RunnerConnection.IDLE_S,
         egress: EgressService | None = None,
+        resolve: Callable[[str], str] = lambda path: path,
+        foreign_threads: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`ended`: why the sandbox ended, or None; `paused`: whether it is frozen. Both are called when it doesn't answer.
+        """Connect to the runner on demand.
 
-        `egress`: None for a worker without egress.
+        Args:
+            spec: what it was created from.
+            connect: opens a stream to the runner.
+            ended: why the sandbox ended, or None; called when it doesn't answer.
+            paused: whether it is frozen; called when it doesn't answer.
+            idle_s: after this idle time the connection is closed.
+            egress: None for a worker without egress.
+            resolve: maps a path that a caller names to the runner's.
+            foreign_threads: number of threads besides the tools' that the kernel counts towards their limit.
         """
         self._spec = spec
         self._ended = ended
@@ -83,9 +93,10 @@ class RunnerSandbox:
         self._exec_locks = ExecLocks()
         self._cancelled_calls = CancelledCalls()
         self._attestation: Attestation | None = None
-        self._files = RunnerFiles(self._client.ask, spec.profile)
-        self._snapshots = RunnerSnapshots(self._client.ask)
-        self._processes = RunnerProcesses(self._client.ask, self._background_request, self._refused)
+        self._resolve = resolve
+        self._foreign_threads = foreign_threads
+        self._files = RunnerFiles(self._client.request, resolve)
+        self._processes = RunnerProcesses(self._client.request, self._background_request, self._refused)
         self._leases = BackgroundAllowances(spec.owner, self._egress)
 
     @property
@@ -105,7 +116,7 @@ class RunnerSandbox:
 
     def files_of(self, call: str, attempt: int) -> Files:
         """The workspace on behalf of one call; see the port."""
-        return RunnerFiles(self._cancelled_calls.cancellable((call, attempt), self._client.ask), self._spec.profile)
+        return RunnerFiles(self._cancelled_calls.cancellable((call, attempt), self._client.request), self._resolve)
 
     @property
     def processes(self) -> RunnerProcesses:
@@ -119,8 +130,22 @@ class RunnerSandbox:
             raise SandboxGone(self.owner, "it was never attested")
         return self._attestation
 
-    def record_attestation(self, attestation: Attestation) -> None:
-        """Store the attestation."""
+    def attest(self, compare: Callable[[dict[str, Any]], tuple[Attestation, tuple[str, ...]]]) -> None:
+        """Check the isolation and store the attestation.
+
+        `compare`: makes the attestation and the list of differences from what a process with the tool's rights sees.
+
+        Raises:
+            IsolationDrift: there are differences. SandboxGone, RunnerRefused: as `observe`.
+        """
+        observed = self.observe()
+        try:
+            attestation, wrong = compare(observed)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
+            attestation, wrong = None, (f"the observed isolation can't be parsed: {error!r}",)
+        if wrong:
+            self.end("its isolation differs from its spec")
+            raise IsolationDrift(wrong)
         self._attestation = attestation
 
     def matches(self, spec: SandboxSpec) -> bool:
@@ -147,13 +172,25 @@ class RunnerSandbox:
 
     def _start_request(self, request: ExecRequest, **more: Any) -> tuple[Header, bytes]:
         """Header and spec of a start request."""
+        wanted: dict[str, Any] = {"argv": request.argv, "cwd": self._resolve(request.cwd), "env": request.env, **more}
         if self._egress is not None and request.egress:
-            more["egress"] = True
+            wanted["egress"] = True
         if request.bound:
-            more["bound"] = [[mark.path, mark.cwd, *encode_fingerprint(mark)] for mark in request.bound]
-        if limits := self._limits(request.limits):
-            more["limits"] = limits
-        spec = _encode_exec(request, **more)
+            wanted["bound"] = [
+                [self._resolve(mark.path), self._resolve(mark.cwd), mark.kind.value, mark.real, mark.sha256, mark.size]
+                for mark in request.bound
+            ]
+        if limits := exec_limits(request.limits, self._spec.profile.runtime):
+            if "nproc" in limits:
+                limits["nproc"] += self._foreign_threads()
+            wanted["limits"] = limits
+        if request.stdin_open or request.pty is not None:
+            wanted["stdin_open"] = True
+        if request.flow:
+            wanted["flow"] = True
+        if request.pty is not None:
+            wanted["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
+        spec = json.dumps(wanted).encode()
         header: Header = {
             "op": "start",
             "call": request.call,
@@ -166,9 +203,6 @@ class RunnerSandbox:
             **({"bound": True} if request.bound else {}),
         }
         return header, spec
-
-    def _limits(self, limits: ProcessLimits) -> dict[str, int]:
-        return exec_limits(limits, self._spec.profile.runtime)
 
     def _background_request(self, request: ExecRequest) -> tuple[Header, bytes]:
         key = (request.call, request.attempt)
@@ -219,7 +253,7 @@ class RunnerSandbox:
                 # The exec runs on, and the runner keeps its output: ask for the rest over a new connection.
                 rejoins += 1
                 if rejoins > MAX_REJOINS or time.monotonic() > deadline:
-                    raise self._client.gone("the connection was lost again and again") from None
+                    raise self._client.gone("the connection was lost repeatedly") from None
             finally:
                 connection.unlisten(key)
 
@@ -266,7 +300,7 @@ class RunnerSandbox:
             return True
         grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
         order: Header = {"op": "cancel", "call": call, "attempt": attempt, "grace_s": grace_s}
-        answer, _ = self._client.ask(order, timeout_s=grace_s + SLACK_S, repeat=True)
+        answer, _ = self._client.request(order, timeout_s=grace_s + SLACK_S, repeat=True)
         return bool(answer.get("ended"))
 
     def acknowledge(self, call: str, attempt: int) -> None:
@@ -277,15 +311,15 @@ class RunnerSandbox:
         try:
             self._client.connection().send_nowait(header)
         except ConnectionLost:
-            self._client.ask(header, repeat=True)
+            self._client.request(header, repeat=True)
 
     def snapshot(self) -> Iterator[bytes]:
         """The workspace as a tar; see the port."""
-        return self._snapshots.snapshot()
+        return take_snapshot(self._client.request)
 
     def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
         """Fill the workspace; see the port."""
-        return self._snapshots.restore(pieces, replace=replace)
+        return restore_snapshot(self._client.request, pieces, replace=replace)
 
     def import_tar(self, archive: bytes) -> int:
         """Unpack into the workspace; see the port."""
@@ -293,7 +327,7 @@ class RunnerSandbox:
             raise ArchiveRefused(
                 f"it has {len(archive)} bytes; {wire.MAX_MESSAGE - wire.MAX_HEADER} can be sent at once"
             )
-        answer, _ = self._client.ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
+        answer, _ = self._client.request({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
         if "refused" in answer:
             raise ArchiveRefused(f"{answer.get('message')}")
         with reject_malformed("answer about an archive"):
@@ -307,7 +341,7 @@ class RunnerSandbox:
         """
         key = ("probe", time.monotonic_ns())
         try:
-            found = observe(self._client.connection(), key, self._spec.generation, ANSWER_S)
+            found = run_probe(self._client.connection(), key, self._spec.generation, ANSWER_S)
         except (ConnectionLost, ProbeFailed) as error:
             raise self._client.gone(str(error)) from error
         self.acknowledge(*key)
@@ -322,16 +356,3 @@ class RunnerSandbox:
         self._client.abort(reason)
         self._leases.end_all()
         self._client.close()
-
-
-def _encode_exec(request: ExecRequest, **more: Any) -> bytes:
-    """The spec of a start request, as JSON."""
-    wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env, **more}
-    if request.stdin_open:
-        wanted["stdin_open"] = True
-    if request.flow:
-        wanted["flow"] = True
-    if request.pty is not None:
-        wanted["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
-        wanted["stdin_open"] = True
-    return json.dumps(wanted).encode()

@@ -26,7 +26,7 @@ def ended_fault(engine: Engine, owner: str, found: dict[str, Any] | None) -> San
     return EngineRestarted(owner, how)
 
 
-def failed_start_fault(engine: Engine, image: str, found: dict[str, Any] | None, said: str) -> Fault:
+def failed_start_fault(engine: Engine, image: str, found: dict[str, Any] | None, output: str) -> Fault:
     """Return the fault for a runner that doesn't answer after its start: the image's, unless the engine ended it.
 
     Raises:
@@ -34,7 +34,7 @@ def failed_start_fault(engine: Engine, image: str, found: dict[str, Any] | None,
     """
     if found is None or _was_killed(found) or engine.restarted_since(str(found["Id"])):
         return EngineUnavailable(engine.endpoint, "a container ended while it was started")
-    return ImageUnusable(image, said)
+    return ImageUnusable(image, output)
 
 
 def _was_killed(found: dict[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from codesdk.sandbox.images.builder import check_image
 from codesdk.sandbox.isolation import disk_quota
 from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.isolation.disk_quota import QuotaBackend, QuotaSupport
-from codesdk.sandbox.port import ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
+from codesdk.sandbox.port import Attestation, ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
 from codesdk.sandbox.port.faults import (
     EngineRefused,
     ImageUnusable,
@@ -59,7 +59,7 @@ class DockerSandboxes:
         self._egress = egress
         self._disks = LoopDisks(workspaces) if workspaces is not None else None
         self._quota_support: QuotaSupport | None = None
-        self._open_sandboxes: OpenSandboxes[RunnerSandbox] = OpenSandboxes(self._remove)
+        self._open_sandboxes = OpenSandboxes(self._remove)
 
     # -- open and reattach ------------------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ class DockerSandboxes:
             self._start(name, spec)
             sandbox.use(stream)
         except ConnectionLost as error:
-            said = f"{error} {stream.said()}".strip()
-            raise failed_start_fault(self._engine, spec.image, self._inspect(name), said) from error
+            output = f"{error} {stream.stderr_tail()}".strip()
+            raise failed_start_fault(self._engine, spec.image, self._inspect(name), output) from error
         except BaseException:
             stream.close()
             raise
@@ -152,7 +152,7 @@ class DockerSandboxes:
             if self._disks is None:
                 self._quota_support = QuotaSupport()
             else:
-                with self._engine.doing("say what it is"):
+                with self._engine.doing("report its features"):
                     info, is_engine_container = self._engine.api.info(), self._engine.is_engine_container()
                 self._quota_support = disk_quota.detect_support(
                     self._engine.endpoint, info, is_engine_container=is_engine_container
@@ -177,18 +177,12 @@ class DockerSandboxes:
             raise
 
     def _attest(self, sandbox: RunnerSandbox, spec: SandboxSpec, name: str) -> None:
-        observed = sandbox.observe()
-        with self._engine.doing("inspect a container"):
-            inspected = self._engine.api.inspect_container(name)
-        try:
-            wrong = attest.differences(spec, inspected, observed)
-            attestation = attest.attestation(inspected, observed)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            wrong = (f"what was read back cannot be understood: {error!r}",)
-        if wrong:
-            sandbox.end("it is not isolated as asked")
-            raise IsolationDrift(wrong)
-        sandbox.record_attestation(attestation)
+        def compare(observed: dict[str, Any]) -> tuple[Attestation, tuple[str, ...]]:
+            with self._engine.doing("inspect a container"):
+                inspected = self._engine.api.inspect_container(name)
+            return attest.attestation(inspected, observed), attest.differences(spec, inspected, observed)
+
+        sandbox.attest(compare)
 
     def reattach(self, owner: str, generation: int) -> RunnerSandbox | SandboxMissing:
         """Return the owner's running sandbox; see the port."""
@@ -252,16 +246,17 @@ class DockerSandboxes:
 
     def pause(self, owner: str) -> None:
         """Freeze all processes; see the port."""
-        self._ignore_if_already_so("pause a container", owner, self._engine.api.pause)
+        self._set_paused("pause a container", owner, self._engine.api.pause)
 
     def resume(self, owner: str) -> None:
         """Unfreeze all processes; see the port."""
-        self._ignore_if_already_so("unpause a container", owner, self._engine.api.unpause)
+        self._set_paused("unpause a container", owner, self._engine.api.unpause)
 
-    def _ignore_if_already_so(self, what: str, owner: str, ask: Callable[[str], object]) -> None:
+    def _set_paused(self, action: str, owner: str, request: Callable[[str], object]) -> None:
+        """Pause or unpause; does nothing if the container is already in that state."""
         try:
-            with self._engine.doing(what):
-                ask(specs.container_name(self._instance, owner))
+            with self._engine.doing(action):
+                request(specs.container_name(self._instance, owner))
         except EngineRefused as refused:
             match _status(refused):
                 case HTTPStatus.CONFLICT | HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -269,7 +264,7 @@ class DockerSandboxes:
                     found = self._inspect(specs.container_name(self._instance, owner))
                     if found is None or found["State"]["Status"] not in _ALIVE:
                         raise ended_fault(self._engine, owner, found) from refused
-                    if found["State"]["Paused"] != (ask == self._engine.api.pause):
+                    if found["State"]["Paused"] != (request == self._engine.api.pause):
                         raise
                 case HTTPStatus.NOT_FOUND:
                     raise SandboxGone(owner, "its container was removed") from refused
@@ -356,7 +351,7 @@ class DockerSandboxes:
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Remove sandboxes without a live owner; see the port."""
         wanted = {"label": f"{specs.LABEL_INSTANCE}={self._instance}"}
-        with self._engine.doing("list what there is"):
+        with self._engine.doing("list its containers and volumes"):
             containers = self._engine.api.containers(all=True, filters=wanted)
             volumes = self._engine.api.volumes(filters=wanted)["Volumes"] or []
         prefix = specs.container_name(self._instance, "")

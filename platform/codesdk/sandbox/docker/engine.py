@@ -71,7 +71,7 @@ class Engine:
         self.endpoint = str(self.api.base_url) if host is None else host
 
     @contextlib.contextmanager
-    def doing(self, what: str, *, image: str = "") -> Iterator[None]:
+    def doing(self, action: str, *, image: str = "") -> Iterator[None]:
         """Translate the client's errors into faults.
 
         Raises:
@@ -84,10 +84,10 @@ class Engine:
         except APIError as error:
             if error.status_code == HTTPStatus.NOT_FOUND and image:
                 raise ImageMissing(image) from error
-            said = str(error.explanation or error)
-            if error.is_server_error() and any(sign in said for sign in _SHUTDOWN_MESSAGES):
-                raise EngineUnavailable(self.endpoint, f"it is stopping: {said}") from error
-            raise EngineRefused(what, said) from error
+            message = str(error.explanation or error)
+            if error.is_server_error() and any(part in message for part in _SHUTDOWN_MESSAGES):
+                raise EngineUnavailable(self.endpoint, f"it is stopping: {message}") from error
+            raise EngineRefused(action, message) from error
         except (requests.RequestException, DockerException, OSError) as error:
             raise tls_fault(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
 
@@ -108,7 +108,7 @@ class Engine:
 
         Two engines have different identities, unless one's machine is a copy of the other's.
         """
-        with self.doing("say who it is"):
+        with self.doing("report its identity"):
             about = self.api.info()
         return f"{about.get('ID', '')} {about.get('DockerRootDir', '')}".strip()
 
@@ -125,7 +125,7 @@ class Engine:
         start isn't among them, it was restarted. (With live restore, the container's end must be missing as well.) If
         it has 256 events, nothing is certain, and the result is False.
         """
-        with self.doing("tell its events"):
+        with self.doing("list its events"):
             about = self.api.info()
             now = datetime.fromisoformat(str(about["SystemTime"])).timestamp()  # the engine's clock, not ours
             until = (
@@ -250,7 +250,7 @@ class AttachedStream:
                 self._stderr = (self._stderr + part)[-_STDERR_KEPT:]
         return bytes(found)
 
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         """Return the tail of the runner's stderr."""
         return self._stderr.decode("utf-8", "replace").strip()
 

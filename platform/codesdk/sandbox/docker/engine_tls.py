@@ -45,13 +45,10 @@ class EnginePlain(EngineUnavailable):
 
     code = "ENGINE_PLAIN"
     retryable = False
-
-    def __init__(self, endpoint: str) -> None:
-        super().__init__(endpoint, "it is over the network, and nothing is spoken there without TLS")
-        self.advice_text = (
-            "Set CODESDK_DOCKER_TLS_CA, CODESDK_DOCKER_TLS_CERT and CODESDK_DOCKER_TLS_KEY (or DOCKER_CERT_PATH), and start "
-            "the engine with --tlsverify; docs/how-to/use-a-remote-engine.md shows it."
-        )
+    advice_text = (
+        "Set CODESDK_DOCKER_TLS_CA, CODESDK_DOCKER_TLS_CERT and CODESDK_DOCKER_TLS_KEY (or DOCKER_CERT_PATH), and start "
+        "the engine with --tlsverify; see docs/how-to/use-a-remote-engine.md."
+    )
 
 
 class EngineCertificate(EngineUnavailable):
@@ -59,10 +56,7 @@ class EngineCertificate(EngineUnavailable):
 
     code = "ENGINE_CERTIFICATE"
     retryable = False
-
-    def __init__(self, endpoint: str, what: str) -> None:
-        super().__init__(endpoint, what)
-        self.advice_text = "docs/how-to/use-a-remote-engine.md says which files there must be, and how they are made."
+    advice_text = "See docs/how-to/use-a-remote-engine.md for the files and how to create them."
 
 
 class EngineUntrusted(EngineUnavailable):
@@ -70,13 +64,10 @@ class EngineUntrusted(EngineUnavailable):
 
     code = "ENGINE_UNTRUSTED"
     retryable = False
-
-    def __init__(self, endpoint: str, why: str) -> None:
-        super().__init__(endpoint, why)
-        self.advice_text = (
-            "Nothing was sent. Look whether CODESDK_DOCKER_TLS_CA is the authority of that engine's certificate, and whether "
-            "the certificate names the host that is asked for and is in its time."
-        )
+    advice_text = (
+        "Nothing was sent. Check that CODESDK_DOCKER_TLS_CA is the authority of the engine's certificate, and that the "
+        "certificate names this host and is valid now."
+    )
 
 
 class EngineTls(FrozenModel):
@@ -103,12 +94,12 @@ class EngineTls(FrozenModel):
         except OSError as error:  # includes ssl.SSLError
             where = f"{error.filename}: " if error.filename else ""
             what = error.reason if isinstance(error, ssl.SSLError) and error.reason else (error.strerror or str(error))
-            raise EngineCertificate(endpoint, f"a file for TLS cannot be used: {where}{what}") from error
+            raise EngineCertificate(endpoint, f"a TLS file cannot be used: {where}{what}") from error
         except ValueError as error:
-            raise EngineCertificate(endpoint, f"{self.cert} is no certificate in PEM") from error
+            raise EngineCertificate(endpoint, f"{self.cert} is not a PEM certificate") from error
         if not ours.not_valid_before_utc <= datetime.now(UTC) <= ours.not_valid_after_utc:
             until = ours.not_valid_after_utc.date()
-            raise EngineCertificate(endpoint, f"our certificate {self.cert} is out of its time (it ends {until})")
+            raise EngineCertificate(endpoint, f"our certificate {self.cert} is not valid now (it expires {until})")
 
 
 def _no_password() -> str:
@@ -134,7 +125,7 @@ def find_tls(settings: Settings, host: str) -> EngineTls | None:
         check_plain(host)
         return None
     if ca is None or cert is None or key is None:
-        raise EngineCertificate(host, "of the authority, our certificate and its key, not all are named")
+        raise EngineCertificate(host, "the CA, our certificate and its key must all be set")
     files = EngineTls(ca=ca, cert=cert, key=key)
     files.check(host)
     return files
@@ -157,7 +148,7 @@ def check_plain(host: str) -> None:
         EnginePlain: it may not.
     """
     if over_network(host) and (_parts(host).scheme == "https" or not _is_loopback(_parts(host).hostname or "")):
-        raise EnginePlain(host)
+        raise EnginePlain(host, "it is on the network, where a connection without TLS is refused")
 
 
 def _is_loopback(name: str) -> bool:
@@ -172,14 +163,14 @@ def tls_fault(endpoint: str, error: BaseException) -> EngineUnavailable | None:
     """Return the fault for a TLS failure; None if the error isn't one."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return EngineUntrusted(endpoint, f"its certificate is not what it must be: {cause.verify_message}")
+            return EngineUntrusted(endpoint, f"its certificate is invalid: {cause.verify_message}")
         if isinstance(cause, ssl.SSLError):
             reason = str(cause.reason or cause)
             if any(word in reason for word in _PEER_REJECTIONS):
                 words = reason.replace("_", " ").lower()
-                return EngineCertificate(endpoint, f"it does not take our certificate ({words})")
+                return EngineCertificate(endpoint, f"it rejects our certificate ({words})")
             if any(word in reason for word in _NOT_TLS_ERRORS):
-                return EngineUntrusted(endpoint, "what answers there does not speak TLS")
+                return EngineUntrusted(endpoint, "the server there does not use TLS")
     return None
 
 
@@ -247,7 +238,7 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 wanted = select.POLLIN
             if time.monotonic() > deadline:
-                raise TimeoutError("the engine takes nothing")
+                raise TimeoutError("the engine accepts no bytes")
             poll = select.poll()
             poll.register(self._wrapped, wanted)
             poll.poll(_POLL_MS)

@@ -67,8 +67,8 @@ class LoopDisks:
                 return _devices(path)[0] if _devices(path) else _attach(path)
         except OSError as error:
             raise DiskUnavailable(
-                f"The workspace {name} could not be made: {error}.",
-                advice="Look for space where the data directory is, and for free loop devices (`losetup -l`).",
+                f"The workspace {name} could not be created: {error}.",
+                advice="Check the free space of the data directory and the free loop devices (`losetup -l`).",
             ) from error
 
     def device(self, name: str) -> str | None:

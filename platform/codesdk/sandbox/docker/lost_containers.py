@@ -49,11 +49,11 @@ def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda:
                 _kill(descriptor)
                 ended += 1
         except OSError as error:
-            _log.warning("process %d of %s, which its engine has forgotten, could not be ended: %s", pid, name, error)
+            _log.warning("process %d of the lost container %s could not be killed: %s", pid, name, error)
         finally:
             os.close(descriptor)
     if ended:
-        _log.warning("the engine had forgotten %s, whose processes still ran: they were ended", name)
+        _log.warning("killed the processes of %s, a container that the engine had lost", name)
     return ended
 
 
@@ -82,19 +82,19 @@ def _is_namespace_init(pid: int) -> bool:
 
 
 def _belongs_to(pid: int, name: str, device: Callable[[], str | None]) -> bool:
-    said = _read(pid, "cmdline").rstrip("\0").split("\0")
-    return (name in said[-1] and _sandbox_name(said[-1]) == name) or (
-        said == _RUNC_INIT and _mounts_writable(pid, name, device())
+    argv = _read(pid, "cmdline").rstrip("\0").split("\0")
+    return (name in argv[-1] and _sandbox_name(argv[-1]) == name) or (
+        argv == _RUNC_INIT and _mounts_writable(pid, name, device())
     )
 
 
 def _sandbox_name(settings: str) -> str:
     """Return the sandbox name in the runner's settings."""
     try:
-        said = json.loads(settings)
+        found = json.loads(settings)
     except (ValueError, RecursionError):  # another program's arguments
         return ""
-    return str(said.get(NAME_SETTING, "")) if isinstance(said, dict) else ""
+    return str(found.get(NAME_SETTING, "")) if isinstance(found, dict) else ""
 
 
 def _mounts_writable(pid: int, name: str, device: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from codesdk.sandbox.egress.connection_attempt import Reason
+from codesdk.sandbox.egress.intersection import lower_limits
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules, Protocol
 
 Key = tuple[str, int]
@@ -34,11 +35,7 @@ class ExecAllowance:
 
     def __post_init__(self) -> None:
         """Use the lower of each limit."""
-        tighter = {
-            name: min(getattr(self.within, name), getattr(self.rules, name))
-            for name in ("at_once", "connections", "bytes_up", "bytes_down", "idle_s")
-        }
-        self._limits = EgressRules(**tighter)
+        self._limits = EgressRules(**lower_limits(self.within, self.rules))
 
     @property
     def idle_s(self) -> float:

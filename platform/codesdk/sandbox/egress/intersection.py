@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from codesdk.domain.network import hostnames
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules, Protocol
 
-LIMIT_FIELDS = ("at_once", "connections", "bytes_up", "bytes_down", "idle_s")
+_LIMIT_FIELDS = ("at_once", "connections", "bytes_up", "bytes_down", "idle_s")
 
 
 def restrict_to_hosts(rules: EgressRules, patterns: Iterable[str]) -> EgressRules:
@@ -35,8 +36,12 @@ def intersect(one: EgressRules, other: EgressRules) -> EgressRules:
                     conflicting.append(common)
     # If the two have different upstreams, neither allows the other's, and a wider rule must not apply instead.
     kept = (rule for rule in found if not any(_overlap(rule, place) for place in conflicting))
-    limits = {name: min(getattr(one, name), getattr(other, name)) for name in LIMIT_FIELDS}
-    return EgressRules(rules=_first_rule_per_port(kept), **limits)
+    return EgressRules(rules=_first_rule_per_port(kept), **lower_limits(one, other))
+
+
+def lower_limits(one: EgressRules, other: EgressRules) -> dict[str, Any]:
+    """The lower of each limit."""
+    return {name: min(getattr(one, name), getattr(other, name)) for name in _LIMIT_FIELDS}
 
 
 def _intersect_rule(left: EgressRule, right: EgressRule) -> EgressRule | None:

@@ -142,7 +142,7 @@ class EgressMultiplexer:
         send: Callable[[bytes], None],
         broken: Callable[[str], None],
     ) -> None:
-        """`send`: to the runner; may block, and raises OSError or LinkLost. `broken`: called if the runner misbehaves."""
+        """`send`: to the runner; may block, and raises OSError or ConnectionLost. `broken`: called if the runner misbehaves."""
         self._owner = owner
         self._loop = loop
         self._handler = handler
@@ -189,7 +189,7 @@ class EgressMultiplexer:
             for event in self._channel.feed(data):
                 self._on_event(event)
         except (channels.MuxError, ValueError, TypeError, KeyError, RecursionError) as error:
-            self._fail(f"the runner's egress frames make no sense: {error!r}")
+            self._fail(f"the runner's egress frames are malformed: {error!r}")
         self.flush()
 
     def _on_event(self, event: channels.Event) -> None:

@@ -172,7 +172,7 @@ class Proxy:
         connection.rule = rule.name
         full = connection.allowance.open()
         if full is not None:
-            raise Refusal(full, "this exec has as many connections as it may have")
+            raise Refusal(full, "this exec has reached its limit of connections")
         connection.holds_slot = True
         if request.path is None:
             await self._connect(connection, request, rule, rest)
@@ -265,10 +265,10 @@ class Proxy:
         try:
             value = await self._secret(owner, name)
         except Exception as error:
-            _log.exception("the secret %s could not be had", name)
-            raise Refusal(Reason.SECRET_UNAVAILABLE, f"the secret {name} could not be had") from error
+            _log.exception("the secret %s could not be read", name)
+            raise Refusal(Reason.SECRET_UNAVAILABLE, f"the secret {name} could not be read") from error
         if value is None or not _HEADER_VALUE.fullmatch(value):
-            raise Refusal(Reason.SECRET_UNAVAILABLE, f"there is no secret {name} that fits into a header")
+            raise Refusal(Reason.SECRET_UNAVAILABLE, f"there is no secret {name}, or it is not a valid header value")
         return value
 
     # -- both -----------------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def _check_hello(hello: ClientHello, host: str, rule: EgressRule) -> None:
     try:
         name = canonical_host(hello.server_name)
     except InvalidHostname as error:
-        raise Refusal(Reason.SNI_DIFFERS, f"the ClientHello names no proper host: {error}") from error
+        raise Refusal(Reason.SNI_DIFFERS, f"the ClientHello names no valid host: {error}") from error
     if name != host:
         raise Refusal(Reason.SNI_DIFFERS, f"CONNECT was for {host}, the ClientHello is for {name}")
 

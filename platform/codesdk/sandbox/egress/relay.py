@@ -80,7 +80,7 @@ class Relay:
         if not data:
             return
         if not self._allowance.send(len(data)):
-            raise Refusal(Reason.BYTES_UP, "the exec has sent as much as it may")
+            raise Refusal(Reason.BYTES_UP, "the exec has reached its limit of sent bytes")
         await self._credit.spend(len(data))
         # Count before sending: part of a failed write may have left.
         self._counts.up += len(data)
@@ -89,7 +89,7 @@ class Relay:
 
     async def _pass_down(self, data: bytes) -> None:
         if not self._allowance.receive(len(data)):
-            raise Refusal(Reason.BYTES_DOWN, "the exec has received as much as it may")
+            raise Refusal(Reason.BYTES_DOWN, "the exec has reached its limit of received bytes")
         await self._credit.spend(len(data))
         self._counts.down += len(data)
         self.answered = True
@@ -183,7 +183,7 @@ class _IdleTimeout:
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError as over:
-            raise Refusal(Reason.IDLE, f"nothing moved for {self._seconds:g} s") from over
+            raise Refusal(Reason.IDLE, f"no bytes for {self._seconds:g} s") from over
 
 
 async def run_together(*work: Coroutine[Any, Any, None]) -> None:

@@ -6,12 +6,11 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.network import hostnames
 from codesdk.domain.network.hostnames import HostPattern
-from codesdk.errors import ExitCode, Fault
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _NEVER_INJECTED = frozenset(
@@ -19,20 +18,6 @@ _NEVER_INJECTED = frozenset(
 )
 HTTP_PORT, HTTPS_PORT = 80, 443
 Port = Annotated[int, Field(ge=1, le=65_535)]
-
-
-class EgressRulesInvalid(Fault):
-    """The egress rules are invalid; nothing is allowed."""
-
-    code = "EGRESS_RULES_INVALID"
-    status = 422
-    exit_code = ExitCode.DATA
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The egress rules cannot be read, so nothing is allowed: {reason}",
-            advice="docs/reference/egress.md describes each field.",
-        )
 
 
 class Protocol(StrEnum):
@@ -57,7 +42,7 @@ class SecretHeader(FrozenModel):
     def _check(self) -> Self:
         name = self.header.lower()
         if not _TOKEN.fullmatch(name) or name in _NEVER_INJECTED or name.startswith("proxy-"):
-            raise ValueError(f"{self.header!r} is no header that can be added")
+            raise ValueError(f"{self.header!r} can't be added as a header")
         return self
 
 
@@ -82,7 +67,7 @@ class EgressRule(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.protocol is Protocol.TLS and self.upstream != "same":
-            raise ValueError("`upstream` is for `protocol: http`: TLS goes through as it is")
+            raise ValueError("`upstream` is for `protocol: http`: TLS is not changed")
         if self.protocol is Protocol.HTTP and (self.allow_missing_sni or self.allow_ech):
             raise ValueError("`allow_missing_sni` and `allow_ech` are for `protocol: tls`")
         if self.inject and self.upstream != "https":
@@ -148,18 +133,3 @@ class EgressRules(FrozenModel):
 
 
 DENY_ALL = EgressRules()
-
-
-def parse_rules(document: object) -> EgressRules:
-    """Validate rules from a parsed file; None is an empty file.
-
-    Raises:
-        EgressRulesInvalid: with the first error.
-    """
-    try:
-        return EgressRules.model_validate({} if document is None else document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise EgressRulesInvalid(f"{place}: {message}" if place else message) from error

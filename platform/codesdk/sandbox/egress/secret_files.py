@@ -59,7 +59,9 @@ def read_secret(directory: Path, tenant: str, name: str) -> str | None:
     try:
         place = named.resolve(strict=True)
         if not place.is_relative_to((directory / tenant).resolve(strict=True)):
-            raise SecretUnusable(f"{named} leads out of its tenant's folder.", advice="Put the file itself there.")
+            raise SecretUnusable(
+                f"{named} points outside its tenant's folder.", advice="Put the file itself in the folder."
+            )
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -92,9 +94,9 @@ def secret_problem(directory: Path, tenant: str, name: str) -> str:
 def permission_problem(about: os.stat_result) -> str:
     """What is wrong with the file's type, mode or owner; empty if nothing is."""
     if not stat.S_ISREG(about.st_mode):
-        return "is no regular file"
+        return "is not a regular file"
     if about.st_mode & 0o077:
-        return f"may be read by others than its owner (mode {stat.S_IMODE(about.st_mode):04o})"
+        return f"can be read by others than its owner (mode {stat.S_IMODE(about.st_mode):04o})"
     return "" if about.st_uid in (0, os.geteuid()) else "belongs to another user"
 
 

@@ -70,12 +70,9 @@ class FakeFiles:
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Bytes of a file; see the port."""
-        with self._lock:
-            try:
-                clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            content = self._files[clean][0]
+        content = self._try(path, lambda: self._files[self._existing_file(path)][0])
+        if isinstance(content, FileRefused):
+            return content
         limit = self._profile.max_read_bytes
         data = content[offset : offset + min(limit, limit if length is None else length)]
         whole = offset == 0 and len(data) == len(content)
@@ -112,7 +109,7 @@ class FakeFiles:
     def _existing_directory(self, path: str) -> str:
         clean = relative(path, self._profile.workspace)
         if clean in self._files:
-            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
         if clean not in self._directories:
             raise OperationRefused("NOT_FOUND", "there is no such file or directory")
         return clean
@@ -138,7 +135,7 @@ class FakeFiles:
         above = clean.rpartition("/")[0]
         while above:
             if above in self._files:
-                raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+                raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
             above = above.rpartition("/")[0]
         limit = self._profile.file_bytes
         if limit and write.content is not None and len(write.content) > limit:
@@ -192,14 +189,7 @@ class FakeFiles:
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""
-        with self._lock:
-            try:
-                clean = relative(path, self._profile.workspace)
-                if clean not in self._directories:
-                    clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            return self._info(clean)
+        return self._try(path, lambda: self._info(self._find(path)))
 
     def _try(self, path: str, work: Callable[[], T]) -> T | FileRefused:
         with self._lock:
@@ -215,7 +205,7 @@ class FakeFiles:
     def _make_directory(self, path: str) -> FileInfo:
         clean = relative(path, self._profile.workspace)
         if clean in self._files:
-            raise OperationRefused("NOT_A_DIRECTORY", "there is something else of that name")
+            raise OperationRefused("NOT_A_DIRECTORY", "something else has that name")
         if clean != ".":
             self._add_directories(clean)
         return self._info(clean)
@@ -234,7 +224,7 @@ class FakeFiles:
             raise OperationRefused("INVALID_PATH", "a directory cannot be moved into itself")
         clean = self._find(path)
         if (wanted in self._files or wanted in self._directories) and not replace:
-            raise OperationRefused("CONFLICT", "there is something of the new name already")
+            raise OperationRefused("CONFLICT", "the new name already exists")
         self._check_replaceable(clean, wanted)
         self._add_directories(wanted.rpartition("/")[0])
         for name in [name for name in self._files if _is_within(name, clean)]:
@@ -248,7 +238,7 @@ class FakeFiles:
     def _check_replaceable(self, clean: str, wanted: str) -> None:
         """As rename(2): a file takes a file's place, a directory that of an empty one."""
         if wanted in self._files and clean in self._directories:
-            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is no directory")
+            raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
         if wanted in self._directories:
             if clean in self._files:
                 raise OperationRefused("IS_A_DIRECTORY", "it is a directory")
@@ -283,15 +273,12 @@ class FakeFiles:
 
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
         """All of it."""
-        with self._lock:
-            try:
-                clean = self._existing_file(path)
-            except OperationRefused as refused:
-                return _refused(path, refused)
-            content = self._files[clean][0][offset:]
-            info = self._info(clean)
-        if content:
-            take(content)
+        found = self._try(path, lambda: (self._files[self._existing_file(path)][0], self._info(self._find(path))))
+        if isinstance(found, FileRefused):
+            return found
+        content, info = found
+        if content[offset:]:
+            take(content[offset:])
         return info
 
     def watch(self, path: str = ".") -> Watch | FileRefused:

@@ -33,7 +33,7 @@ class Script:
     stderr: bytes = b""
     exit_code: int = 0
     result: ExecResult | None = None
-    """The whole result instead, for ends that no exit code tells; its output counts are filled in."""
+    """The whole result instead, for ends other than an exit; its output counts are filled in."""
     writes: dict[str, bytes] = field(default_factory=dict)
     """Files it writes to the workspace."""
     hold: threading.Event | None = None
@@ -41,7 +41,7 @@ class Script:
     echo: bool = False
     """Echo stdin until EOF."""
     answer: Callable[[bytes], bytes] | None = None
-    """It says this to what it is told, each time, until its stdin ends."""
+    """Maps each piece of stdin to output; the exec runs until its stdin ends."""
 
     @property
     def listens(self) -> bool:
@@ -60,10 +60,10 @@ class Run:
     output: tuple[tuple[Chunk, ...], ...] = ()
     result: ExecResult | None = None
     typed: bytearray = field(default_factory=bytearray)
-    said: bytearray = field(default_factory=bytearray)
-    """What it answered to what was typed."""
+    answers: bytearray = field(default_factory=bytearray)
+    """Output in answer to stdin."""
     read: int = 0
-    """How far the reader of a conversation has come: what lies before it is forgotten."""
+    """With flow control, the offset that the reader has reached; output before it is dropped."""
     input_ended: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     """Set when a signal ended it."""
@@ -71,12 +71,12 @@ class Run:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def feed_stdin(self, data: bytes) -> None:
-        """Type it."""
+        """Add to stdin."""
         self.typed += data
         if self.script.echo:
-            self.said += data
+            self.answers += data
         elif self.script.answer is not None and data:
-            self.said += self.script.answer(data)
+            self.answers += self.script.answer(data)
 
 
 class ScriptPlayer(Protocol):
@@ -118,18 +118,18 @@ class FakeProcesses:
     def output(
         self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
     ) -> Output | None:
-        """What it says, from an offset."""
+        """Output from an offset."""
         run = self._find(call, attempt)
         if run is None:
             return None
         deadline = time.monotonic() + wait_s
-        while run.result is None and len(_said(run, stream)) <= offset and time.monotonic() < deadline:
+        while run.result is None and len(_output_of(run, stream)) <= offset and time.monotonic() < deadline:
             run.ended.wait(0.005)
-        said, over = _said(run, stream), run.result is not None
-        offset = min(offset, len(said))
+        data, over = _output_of(run, stream), run.result is not None
+        offset = min(offset, len(data))
         if run.request.flow and stream == "stdout":
             offset = run.read = max(offset, run.read)
-        return Output(offset=offset, data=said[offset : offset + length], seen=len(said), over=over)
+        return Output(offset=offset, data=data[offset : offset + length], seen=len(data), over=over)
 
     def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
         """Stdin; what is written is taken at once."""
@@ -160,10 +160,10 @@ class FakeProcesses:
         return run is not None and run.result is None and run.request.pty is not None
 
 
-def _said(run: Run, stream: Stream) -> bytes:
+def _output_of(run: Run, stream: Stream) -> bytes:
     if stream == "stderr":
         return run.script.stderr
-    return run.script.stdout + bytes(run.said)
+    return run.script.stdout + bytes(run.answers)
 
 
 def _process(run: Run) -> Process:
@@ -174,7 +174,7 @@ def _process(run: Run) -> Process:
         background=run.background,
         age_s=time.monotonic() - run.started,
         result=run.result,
-        **{name: OutputCount(bytes=len(_said(run, name))) for name in _NAMES},
+        **{name: OutputCount(bytes=len(_output_of(run, name))) for name in _NAMES},
     )
 
 

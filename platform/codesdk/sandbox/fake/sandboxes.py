@@ -212,8 +212,7 @@ class FakeSandbox:
         for path, content in script.writes.items():
             self._state.files.put(path, content)
         if script.listens:
-            # What it said stands in its stdout from now on.
-            script = replace(script, stdout=script.stdout + bytes(run.said))
+            script = replace(script, stdout=script.stdout + bytes(run.answers))
         if kind is not None:
             script = replace(script, result=ExecResult(kind=kind, signal=9))
         finish_run(run, script, self._state.spec.profile.keep_output_bytes)
@@ -239,7 +238,7 @@ class FakeSandbox:
         return None
 
     def cancel(self, call: str, attempt: int) -> bool:
-        """End a held exec, or have one that waits for the engine not begin."""
+        """End a held exec, or keep one that waits for the engine from starting."""
         self._cancelled_calls.add((call, attempt))
         if self._exec_locks.cancel_before_start((call, attempt)):
             return True
@@ -301,7 +300,7 @@ class FakeSandboxes:
         self._stopped: dict[str, FakeFiles] = {}
 
     def check_engine(self) -> None:
-        """As the engine does, or not: then EngineUnavailable."""
+        """Raise EngineUnavailable while the engine is down."""
         if self.engine_down:
             raise EngineUnavailable("fake://engine", "connection refused")
 
@@ -391,7 +390,7 @@ class FakeSandboxes:
     ) -> None:
         """Let a sandbox end by itself, as when its runner was killed for memory.
 
-        `keeps`: its workspace is there still. `was_sent`: whatever is asked of its files from now on came just before that.
+        `keeps`: its workspace survives. `was_sent`: whether later file operations count as sent to the runner.
         """
         state = self._states[owner]
         state.gone, state.keeps, state.was_sent = reason, keeps, was_sent
@@ -400,7 +399,7 @@ class FakeSandboxes:
         """Let its runner end and another begin in its place, as when somebody restarts its container by hand."""
         before = self._states[owner]
         after = self._states[owner] = FakeState(before.spec)
-        before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
+        before.gone, after.files, after.generation = "its runner was restarted", before.files, before.generation
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> SweepResult:
         """Sweep; see the port."""

@@ -37,7 +37,7 @@ def refusals(inspected: dict[str, Any], architecture: str = "") -> tuple[str, ..
         reasons.append(f"it sets {_names(forbidden)}, which would act on the runner")
     forged = [label for label in config.get("Labels") or {} if _is_reserved(label)]
     if forged:
-        reasons.append(f"it carries labels that say whose a sandbox is ({_names(forged)})")
+        reasons.append(f"it sets labels that are reserved for sandboxes ({_names(forged)})")
     if inspected.get("Os", "linux") != "linux":
         reasons.append(f"it is for {inspected['Os']}, not for Linux")
     elif architecture and inspected.get("Architecture", architecture) != architecture:

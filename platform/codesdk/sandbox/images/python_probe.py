@@ -54,9 +54,9 @@ def find_python(engine: Engine, image: str, holder: dict[str, Any]) -> Python:
     Raises:
         ImageUnusable: no python3, too old, modules missing, or no answer.
     """
-    said, code = _run_container(engine, image, holder)
+    output, code = _run_container(engine, image, holder)
     try:
-        found = Python.model_validate_json(said)
+        found = Python.model_validate_json(output)
     except ValueError:
         why = "it has no python3" if code == _NOT_FOUND else f"its python3 gave no answer (exit code {code})"
         raise ImageUnusable(image, why) from None
@@ -115,7 +115,7 @@ def _run_container(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[
         if "executable file not found" in refused.message:
             return b"", _NOT_FOUND
         if "exec format error" in refused.message:
-            raise ImageUnusable(image, "its python3 is no program of this machine") from refused
+            raise ImageUnusable(image, "its python3 is not built for this machine") from refused
         raise
     finally:
         with engine.doing("remove a container"):

@@ -38,7 +38,7 @@ class QuotaBackend(StrEnum):
 class QuotaSupport(FrozenModel):
     """Quota features of the machine and the engine."""
 
-    loop_missing: tuple[str, ...] = ("no place for workspace images was given",)
+    loop_missing: tuple[str, ...] = ("no directory for workspace images is configured",)
     """Reasons why loop-mounted workspaces don't work here; empty if they do."""
     project_quota: bool = False
     """Whether the engine's disk has project quotas. Only reported: local volumes have no option to set one."""

@@ -150,26 +150,26 @@ def sentences(
     caps: Mapping[Controller, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what is enforced and what isn't, for people."""
-    walled, apart, profile = confinement.isolation is Isolation.BUBBLEWRAP, confinement.apart, spec.profile
+    isolated, apart, profile = confinement.isolation is Isolation.BUBBLEWRAP, confinement.apart, spec.profile
     facts = (
         (
-            walled,
+            isolated,
             "network: its own, with nothing but loopback",
             "network: NOT isolated; tools reach what this machine reaches",
         ),
         (
-            walled,
+            isolated,
             "files: the system read-only, an own /tmp, and the workspace as the only writable part of this machine",
             "files: NOT isolated; tools read and write what their user may, all over this machine",
         ),
-        (walled, "processes: its own, no others are seen", "processes: tools see those of this machine"),
+        (isolated, "processes: its own, no others are seen", "processes: tools see those of this machine"),
         (
             apart,
             f"user: tools run as uid {tools_uid(spec, confinement)}, apart from the runner and from every other sandbox",
             "user: tools run as the user that runs CodeSDK; "
             + (
                 "they can stop and forge the runner of their own sandbox"
-                if walled
+                if isolated
                 else "they can stop and forge the runner, read the operator's key and approve their own calls"
             ),
         ),

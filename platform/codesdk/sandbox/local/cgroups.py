@@ -190,7 +190,7 @@ class Cgroup:
                 yield from map(int, (place / "cgroup.procs").read_text().split())
 
 
-NO_CGROUPS = CgroupSupport(why_not="none was looked for")
+NO_CGROUPS = CgroupSupport(why_not="cgroups were not looked for")
 
 
 def detect(mounts: Iterable[Hierarchy] | None = None) -> CgroupSupport:
@@ -239,7 +239,7 @@ def _probe(groups: CgroupSupport) -> str | None:
     try:
         group = groups.make(name, Profile())
         if not all(Path(door).exists() for door in group.procs_files):
-            return f"{group.procs_files[0]} is not there: this is no place of cgroups"
+            return f"{group.procs_files[0]} does not exist: this is not a cgroup file system"
         done = subprocess.run(
             ["/bin/sh", "-c", ENTER_SCRIPT, "sh", *group.procs_files],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False,

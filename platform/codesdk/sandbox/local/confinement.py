@@ -49,9 +49,7 @@ def detect_confinement(program: str | None = None) -> Confinement:
     apart = os.geteuid() == 0
     found = shutil.which("bwrap") if program is None else program
     if not found:
-        why = (
-            "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
-        )
+        why = "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it is switched off"
         return Confinement(isolation=Isolation.NONE, apart=apart, why_not=why, groups=cgroups.detect())
     refused = _probe(found, apart=apart)
     if refused is None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from codesdk.sandbox.channel.connection import ConnectionLost
 from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
+from codesdk.sandbox.channel.sandbox import RunnerSandbox
 from codesdk.sandbox.egress.service import EgressService
 from codesdk.sandbox.isolation import disk_quota
 from codesdk.sandbox.isolation import spec as specs
@@ -32,10 +33,9 @@ from codesdk.sandbox.local.faults import (
     NotLocalImage,
     RemovalFailed,
 )
-from codesdk.sandbox.local.local_sandbox import LocalSandbox, PathMapping
 from codesdk.sandbox.local.shim_stream import ShimStream
 from codesdk.sandbox.local.state_directory import StateDirectories, StateDirectory
-from codesdk.sandbox.port import HOST, ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
+from codesdk.sandbox.port import HOST, Attestation, ExecutionEnvironment, SandboxMissing, SandboxSpec, SweepResult
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone, StopRefused
 from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
@@ -70,27 +70,27 @@ class LocalSandboxes:
         """`root`: a private directory (`data_dir/local`). `found`: this machine's confinement; None to detect it."""
         self._instance = instance
         self.confinement = found or confinement.detect_confinement()
-        walled = self.confinement.isolation is Isolation.BUBBLEWRAP
-        self._directories = StateDirectories(root, apart=self.confinement.apart and not walled)
+        is_isolated = self.confinement.isolation is Isolation.BUBBLEWRAP
+        self._directories = StateDirectories(root, apart=self.confinement.apart and not is_isolated)
         self._egress = egress
         self.image = host_image()
         """The image id that sessions are pinned to; stands for this machine's system."""
         self.execution_environment = ExecutionEnvironment(
             environment=HOST,
             network=self.confinement.network,
-            mounts=(Profile().workspace,) if walled else ("/",),
+            mounts=(Profile().workspace,) if is_isolated else ("/",),
         )
-        self._open_sandboxes: OpenSandboxes[LocalSandbox] = OpenSandboxes(self._remove)
+        self._open_sandboxes = OpenSandboxes(self._remove)
 
     # -- open and reattach --------------------------------------------------------------------------------------------
 
-    def open(self, spec: SandboxSpec) -> LocalSandbox:
+    def open(self, spec: SandboxSpec) -> RunnerSandbox:
         """Create and start a sandbox, or continue an interrupted open; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
         return self._open_sandboxes.open(spec, self._open)
 
-    def _open(self, spec: SandboxSpec) -> LocalSandbox:
+    def _open(self, spec: SandboxSpec) -> RunnerSandbox:
         self._check(spec)
         state = self._directories.of(spec.owner)
         if state.record() is not None and specs.same_sandbox(spec, state.spec()):
@@ -103,12 +103,12 @@ class LocalSandboxes:
             state = self._launch(spec)
         return self._connect(spec, state)
 
-    def _connect(self, spec: SandboxSpec, state: StateDirectory) -> LocalSandbox:
+    def _connect(self, spec: SandboxSpec, state: StateDirectory) -> RunnerSandbox:
         sandbox = self._sandbox(spec, state)
         try:
-            sandbox.use(ShimStream(state.directory, state.said))
+            sandbox.use(ShimStream(state.directory, state.stderr_tail))
         except (ConnectionLost, OSError) as error:
-            raise LocalStartFailed(spec.owner, state.said() or str(error)) from error
+            raise LocalStartFailed(spec.owner, state.stderr_tail() or str(error)) from error
         self._attest(sandbox, spec, state)
         return sandbox
 
@@ -117,12 +117,16 @@ class LocalSandboxes:
             raise NotLocalImage(spec.image)
         profile = spec.profile
         if profile.runtime != Profile().runtime:
-            raise LocalRefused(f"The profile {profile.name} asks for the runtime {profile.runtime}, a container's.")
+            raise LocalRefused(
+                f"The profile {profile.name} needs the container runtime {profile.runtime}, which local sandboxes don't have."
+            )
         if profile.workspace_mode is not WorkspaceMode.RW:
-            raise LocalRefused(f"The profile {profile.name} asks for a workspace that is not written, a container's.")
+            raise LocalRefused(
+                f"The profile {profile.name} needs a read-only or no workspace, which local sandboxes can't enforce."
+            )
         if spec.borrows is not None:
             raise LocalRefused(
-                "A workspace that is only read is a container's; here nothing would keep it from being written."
+                "A read-only mount of another workspace needs a container; here tools could write to it."
             )
         if profile.egress and self.confinement.network:
             raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
@@ -148,10 +152,9 @@ class LocalSandboxes:
             raise LocalStartFailed(spec.owner, started.stderr.strip())
         return state
 
-    def _attest(self, sandbox: LocalSandbox, spec: SandboxSpec, state: StateDirectory) -> None:
-        observed = sandbox.observe()
-        members = _read_processes(state)
-        try:
+    def _attest(self, sandbox: RunnerSandbox, spec: SandboxSpec, state: StateDirectory) -> None:
+        def compare(observed: dict[str, Any]) -> tuple[Attestation, tuple[str, ...]]:
+            members = _read_processes(state)
             shared = attestation.shared_namespaces(members.inner.pid) if members.inner else attestation.NAMESPACES
             caps = attestation.read_caps(state.group(), members.inner or members.runner)
             wrong = (
@@ -160,18 +163,15 @@ class LocalSandboxes:
                 ),
                 *attestation.cap_differences(spec, caps, set(state.group().directories)),
             )
-            found = attestation.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec), caps=caps)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
-            wrong = (f"what was read back cannot be understood: {error!r}",)
-        if wrong:
-            sandbox.end("it is not isolated as asked")
-            raise IsolationDrift(wrong)
-        sandbox.record_attestation(found)
+            disk_cap = self._disk_cap(spec)
+            return attestation.attestation(spec, self.confinement, observed, disk_cap=disk_cap, caps=caps), wrong
+
+        sandbox.attest(compare)
 
     def _disk_cap(self, spec: SandboxSpec) -> disk_quota.QuotaBackend:
         return launch.disk_cap(spec.profile, self.confinement)
 
-    def reattach(self, owner: str, generation: int) -> LocalSandbox | SandboxMissing:
+    def reattach(self, owner: str, generation: int) -> RunnerSandbox | SandboxMissing:
         """Return the owner's running sandbox; see the port."""
         state = self._directories.of(owner)
         if state.record() is None:
@@ -192,16 +192,15 @@ class LocalSandboxes:
             raise
         return self._open_sandboxes.register(sandbox)
 
-    def _sandbox(self, spec: SandboxSpec, state: StateDirectory) -> LocalSandbox:
-        alias = PathMapping(spec.profile.workspace, launch.workspace_path(spec, self.confinement, state))
-        return LocalSandbox(
+    def _sandbox(self, spec: SandboxSpec, state: StateDirectory) -> RunnerSandbox:
+        return RunnerSandbox(
             spec,
-            alias,
-            lambda: ShimStream(state.directory, state.said),
+            lambda: ShimStream(state.directory, state.stderr_tail),
             lambda: self._ended(state),
             paused=state.group().is_frozen,
-            foreign_threads=lambda: launch.foreign_threads(self.confinement),
             egress=self._egress,
+            resolve=launch.path_resolver(spec, self.confinement, state),
+            foreign_threads=lambda: launch.foreign_threads(self.confinement),
         )
 
     def _ended(self, state: StateDirectory) -> str | None:
@@ -211,14 +210,14 @@ class LocalSandboxes:
         shim = _read_processes(state).shim
         if shim is not None and processes.is_alive(shim):
             return None
-        return state.ended() or "its processes were killed, or this machine was started again"
+        return state.end_reason() or "its processes were killed, or this machine was restarted"
 
     # -- pausing ------------------------------------------------------------------------------------------------------
 
     def pause(self, owner: str) -> None:
         """Freeze the sandbox's cgroup; see the port.
 
-        Does nothing without one: on resume, a process that we stopped couldn't be told from one that a tool stopped.
+        Does nothing without one: on resume, a process that we stopped couldn't be distinguished from one that a tool stopped.
         """
         self._freeze(owner, frozen=True)
 
@@ -242,15 +241,15 @@ class LocalSandboxes:
         state = self._directories.of(owner)
         if not state.workspace.is_dir():
             raise SandboxGone(owner, "its workspace is gone")
-        if (said := state.spec()) and self._disk_cap(specs.spec_from_label(said, 1)) is disk_quota.QuotaBackend.TMPFS:
+        if (label := state.spec()) and self._disk_cap(specs.spec_from_label(label, 1)) is disk_quota.QuotaBackend.TMPFS:
             raise StopRefused(owner)
         self._open_sandboxes.evict(owner, "it was stopped", self._clear)
 
-    def start(self, spec: SandboxSpec) -> LocalSandbox:
+    def start(self, spec: SandboxSpec) -> RunnerSandbox:
         """Start new processes on the kept workspace; see the port."""
         return self._open_sandboxes.open(spec, self._restart, self._clear)
 
-    def _restart(self, spec: SandboxSpec) -> LocalSandbox:
+    def _restart(self, spec: SandboxSpec) -> RunnerSandbox:
         self._check(spec)
         if (
             not self._directories.of(spec.owner).workspace.is_dir()
@@ -368,4 +367,4 @@ def _read_processes(state: StateDirectory) -> SandboxProcesses:
         return SandboxProcesses()
     keys = {name: name for name in SandboxProcesses._fields} | {"shim": "porter"}  # as earlier versions wrote it
     found = {name: record.get(key) for name, key in keys.items()}
-    return SandboxProcesses(**{name: processes.Identity(*said) if said else None for name, said in found.items()})
+    return SandboxProcesses(**{name: processes.Identity(*values) if values else None for name, values in found.items()})

@@ -6,8 +6,8 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.port.faults import ImageMissing
 
 NO_ISOLATION_ADVICE = (
-    "Run it as root, or allow unprivileged user namespaces (kernel.unprivileged_userns_clone, AppArmor). To do without any "
-    "wall, which protects this machine from nothing, say `--sandbox plain` (CODESDK_LOCAL_SANDBOX=plain)."
+    "Run it as root, or allow unprivileged user namespaces (kernel.unprivileged_userns_clone, AppArmor). To run without "
+    "isolation, which leaves this machine unprotected, use `--sandbox plain` (CODESDK_LOCAL_SANDBOX=plain)."
 )
 
 
@@ -34,7 +34,7 @@ class LocalNotSeparated(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"Local sandboxes cannot be separated from this machine: {why}.", advice=NO_ISOLATION_ADVICE)
+        super().__init__(f"Local sandboxes cannot be isolated from this machine: {why}.", advice=NO_ISOLATION_ADVICE)
 
 
 class LocalStartFailed(Fault):
@@ -46,8 +46,8 @@ class LocalStartFailed(Fault):
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(
-            f"The local sandbox {owner} did not start: {reason or 'it ended without a word'}",
-            advice="Look at the free memory, processes and disk of this machine.",
+            f"The local sandbox {owner} did not start: {reason or 'it ended without output'}",
+            advice="Check the free memory, processes and disk space of this machine.",
         )
 
 
@@ -65,7 +65,7 @@ class NotLocalImage(ImageMissing):
     def __init__(self, image: str) -> None:
         Fault.__init__(
             self,
-            f"The image {image} is not this machine's own system, which is all that a local sandbox has.",
+            f"The image {image} is not this machine's own system, the only one that local sandboxes have.",
             advice="Open a new session, or run the worker on a Docker engine.",
             details={"image": image},
         )
@@ -81,7 +81,7 @@ class FreezeFailed(Fault):
 
     def __init__(self, owner: str, what: str) -> None:
         super().__init__(
-            f"The local sandbox {owner} could not be paused or resumed: {what}.", advice="It is tried again."
+            f"The local sandbox {owner} could not be paused or resumed: {what}.", advice="CodeSDK tries again."
         )
 
 
@@ -94,4 +94,4 @@ class RemovalFailed(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, owner: str, what: str) -> None:
-        super().__init__(f"The local sandbox {owner} could not be removed: {what}.", advice="It is tried again.")
+        super().__init__(f"The local sandbox {owner} could not be removed: {what}.", advice="CodeSDK tries again.")

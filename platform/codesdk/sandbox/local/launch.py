@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ def workspace_path(spec: SandboxSpec, confinement: Confinement, place: StateDire
     return spec.profile.workspace if confinement.isolation is Isolation.BUBBLEWRAP else str(place.workspace)
 
 
+def path_resolver(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> Callable[[str], str]:
+    """Return a function that maps paths in the profile's workspace to the same paths as tools see them."""
+    named, actual = spec.profile.workspace, workspace_path(spec, confinement, place)
+    return lambda path: actual + path[len(named) :] if path == named or path.startswith(f"{named}/") else path
+
+
 def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
     """Return the settings passed to the runner."""
     isolated = confinement.isolation is Isolation.BUBBLEWRAP
@@ -63,7 +70,7 @@ def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDir
         "workspace": workspace_path(spec, confinement, place),
         "limits": limits,
         "env": environment,
-        "bystander": KILL_UID,
+        "killer_uid": KILL_UID,
         "cgroup": cgroup_view(confinement, place),
     }
 
@@ -81,7 +88,7 @@ def prepare(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) 
             os.chown(temporary, spec.tool_uid, spec.tool_uid)
     return {
         "argv": argv,
-        "walled": confinement.isolation is Isolation.BUBBLEWRAP,
+        "isolated": confinement.isolation is Isolation.BUBBLEWRAP,
         "cgroups": group.procs_files,
         "seccomp": seccomp.supported(),
         "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", OWNER_VARIABLE: place.owner},
@@ -122,7 +129,7 @@ def runner_python(confinement: Confinement) -> str:
         if Path(candidate).exists() and is_world_executable(Path(candidate).resolve()):
             return candidate
     raise LocalRefused(
-        f"Tools run as another user, to whom {ours} is closed, and there is no other Python.",
+        f"Tools run as another user, who can't execute {ours}, and there is no other Python.",
         advice="Install python3 from the system's packages, or bubblewrap.",
     )
 

@@ -47,10 +47,10 @@ def main(directory: str) -> int:
     if os.fork():
         os.close(write_end)
         with os.fdopen(read_end, "rb") as pipe:
-            said = pipe.read()
-        if said == READY:
+            report = pipe.read()
+        if report == READY:
             return 0
-        sys.stderr.write(said.decode("utf-8", "replace") or "the shim ended without a word")
+        sys.stderr.write(report.decode("utf-8", "replace") or "the shim ended without output")
         return 1
     os.close(read_end)
     code = 1
@@ -151,7 +151,7 @@ class Shim:
             os.write(rules_write, seccomp.program())
         os.close(rules_write)
         names = {"@info": str(info_theirs), "@seccomp": str(rules)}
-        isolated, filtered = self._launch["walled"], self._launch["seccomp"]
+        isolated, filtered = self._launch["isolated"], self._launch["seccomp"]
 
         def prepare_child() -> None:
             for procs_file in self._launch["cgroups"]:
@@ -189,8 +189,8 @@ class Shim:
             part = os.read(info, _READ_BYTES) if poll.poll(INFO_S * 1000) else b""
             if not part:
                 runner.kill()
-                _, said = runner.communicate()
-                raise StartFailed(said.decode("utf-8", "replace").strip() or "bubblewrap did not say what it started")
+                _, stderr = runner.communicate()
+                raise StartFailed(stderr.decode("utf-8", "replace").strip() or "bubblewrap did not report its child")
             text += part
         return processes.identity(int(json.loads(text)["child-pid"]))
 

@@ -21,13 +21,13 @@ _CREDENTIALS = struct.Struct("=iII")
 class ShimStream:
     """A connection to a sandbox's shim."""
 
-    def __init__(self, directory: Path, said: Callable[[], str]) -> None:
-        """Connect.
+    def __init__(self, directory: Path, stderr_tail: Callable[[], str]) -> None:
+        """Connect. `stderr_tail`: reads the tail of the runner's stderr.
 
         Raises:
             OSError: no shim listens, or another user's process does.
         """
-        self._said = said
+        self.stderr_tail = stderr_tail
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_S)
         try:
@@ -71,10 +71,6 @@ class ShimStream:
             with self._lock:
                 self._reading = False
                 self._release()
-
-    def said(self) -> str:
-        """Return the tail of the runner's stderr."""
-        return self._said()
 
     def close(self) -> None:
         """Close the connection. Thread-safe and idempotent."""

@@ -17,8 +17,6 @@ from codesdk.sandbox.local.faults import RemovalFailed
 
 _OWNER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 WORKSPACE_ROOT = Path("/var/tmp")  # noqa: S108 - what is made there is checked, see `StateDirectories.prepare`
-LINK = "link"
-"""Name of the shim's socket in the sandbox's directory."""
 
 
 class StateDirectory:
@@ -38,11 +36,11 @@ class StateDirectory:
         """Return the spec it was created from; empty if it wasn't created completely."""
         return self._text("spec.json")
 
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         """Return the tail of the runner's stderr."""
         return self._text("said").strip()
 
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """Return how the runner ended, if its shim recorded that."""
         return self._text("ended").strip()
 
@@ -85,7 +83,7 @@ class StateDirectories:
             ValueError: the id can't be a file name.
         """
         if not _OWNER_PATTERN.fullmatch(owner):
-            raise ValueError(f"no id of a sandbox: {owner!r}")
+            raise ValueError(f"not the id of a sandbox: {owner!r}")
         directory = self._root / owner
         workspace = self._workspace_root / owner if self._workspace_root else directory
         return StateDirectory(directory, workspace / "workspace")
@@ -135,7 +133,7 @@ class StateDirectories:
         """
         state = self.of(owner)
         try:
-            # Remove the record last, so that a sweep finds whatever is left.
+            # Remove the record last, so that a sweep finds what is left.
             for directory in dict.fromkeys((state.workspace.parent, state.directory)):
                 if directory.exists():
                     remove_tree(directory)
@@ -154,7 +152,7 @@ def _make_traversable(root: Path) -> None:
     except FileExistsError:
         about = root.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-            raise PermissionError(f"{root} is not a directory of ours alone") from None
+            raise PermissionError(f"{root} is not a private directory of this user") from None
 
 
 def remove_tree(top: Path) -> None:

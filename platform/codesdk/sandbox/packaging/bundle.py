@@ -11,45 +11,18 @@ import json
 import marshal
 import zlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from codesdk.sandbox.packaging.minify import minify
 
 _PACKAGE = "codesdk.sandbox.runner"
-MODULES = (
-    "boot",
-    "event_loop",
-    "kernel",
-    "main",
-    "egress.peers",
-    "egress.relay",
-    "execution.escaped_processes",
-    "execution.exec_lifecycle",
-    "execution.exec_requests",
-    "execution.execs",
-    "execution.probe",
-    "execution.process_tree",
-    "execution.spawn",
-    "execution.spool",
-    "execution.stdio",
-    "execution.subreaper",
-    "protocol.mux",
-    "protocol.wire",
-    "workspace.archive",
-    "workspace.digest",
-    "workspace.directory_operations",
-    "workspace.file_service",
-    "workspace.file_watcher",
-    "workspace.files",
-    "workspace.fingerprints",
-    "workspace.manifest",
-    "workspace.pack",
-    "workspace.quota",
-    "workspace.restore",
-    "workspace.root",
-    "workspace.snapshots",
-    "workspace.upload",
-    "workspace.watches",
+_RUNNER = Path(__file__).parents[1] / "runner"
+MODULES = tuple(
+    sorted(
+        ".".join(path.relative_to(_RUNNER).with_suffix("").parts)
+        for path in _RUNNER.rglob("*.py")
+        if path.name != "__init__.py"
+    )
 )
 """The modules of the program, below the runner's package."""
 
@@ -78,7 +51,7 @@ _MAX_ARGUMENT = 128 * 1024
 
 def source(name: str) -> str:
     """The text of one of `MODULES`."""
-    return files(_PACKAGE).joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")
+    return (_RUNNER / f"{name.replace('.', '/')}.py").read_text("utf-8")
 
 
 @cache

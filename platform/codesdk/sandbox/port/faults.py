@@ -12,13 +12,14 @@ class EngineUnavailable(Fault):
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
+    advice_text = "Start it (`systemctl start docker`) or set CODESDK_DOCKER_HOST to one that runs."
     was_sent = True
     """False if the request never reached the runner, so it had no effect."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(
             f"The Docker engine at {endpoint} does not answer ({reason}).",
-            advice="Start it (`systemctl start docker`) or set CODESDK_DOCKER_HOST to one that runs.",
+            advice=self.advice_text,
             details={"endpoint": endpoint},
         )
 
@@ -47,7 +48,7 @@ class ImageMissing(Fault):
     def __init__(self, image: str) -> None:
         super().__init__(
             f"The sandbox image {image} is not on the Docker engine.",
-            advice="`codesdk images build` builds ours; another is put there with `docker pull` or `docker load`.",
+            advice="Build ours with `codesdk images build`; add another with `docker pull` or `docker load`.",
             details={"image": image},
         )
 
@@ -63,7 +64,7 @@ class RuntimeMissing(Fault):
         super().__init__(
             f"The Docker engine has no runtime `{runtime}`; it has {', '.join(known) or 'none'}.",
             advice=f"Install it, register it under `runtimes` in the engine's daemon.json, and reload the engine "
-            f"(`kill -HUP` dockerd); docs/how-to/use-gvisor.md shows it. Nothing runs in another runtime than `{runtime}`.",
+            f"(`kill -HUP` dockerd); see docs/how-to/use-gvisor.md. CodeSDK uses no other runtime instead of `{runtime}`.",
             details={"runtime": runtime, "known": list(known)},
         )
 
@@ -90,9 +91,9 @@ class ImageUnusable(Fault):
     status = 422
     exit_code = ExitCode.DATA
 
-    def __init__(self, image: str, said: str) -> None:
+    def __init__(self, image: str, output: str) -> None:
         super().__init__(
-            f"The sandbox's runner did not start in {image}: {said or 'it ended without a word'}",
+            f"The sandbox's runner did not start in {image}: {output or 'it ended without output'}",
             advice="An image needs Python 3.9 or later with its standard library, as `python3` on PATH.",
             details={"image": image},
         )
@@ -108,7 +109,7 @@ class BuildFailed(Fault):
     def __init__(self, name: str, reason: str, log_tail: str) -> None:
         super().__init__(
             f"The sandbox image `{name}` could not be built: {reason}",
-            advice="The last lines of its build are in the details; a build needs the base image and a Debian mirror.",
+            advice="The details have the last lines of the build log. A build needs the base image and a Debian mirror.",
             details={"log": log_tail},
         )
 
@@ -122,7 +123,7 @@ class IsolationDrift(Fault):
 
     def __init__(self, differences: tuple[str, ...]) -> None:
         super().__init__(
-            f"The sandbox is not isolated as asked, and was removed: {'; '.join(differences)}",
+            f"The sandbox was removed because its isolation differs from its spec: {'; '.join(differences)}",
             advice="Something between CodeSDK and the kernel changes containers; `codesdk doctor` names the engine.",
             details={"differences": list(differences)},
         )
@@ -140,7 +141,7 @@ class SandboxGone(Fault):
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(
             f"The sandbox {owner} is gone: {reason}",
-            advice="Where its workspace is left, the session's next call starts it again; else open another session.",
+            advice="If its workspace still exists, the session's next call starts it again; otherwise open another session.",
             details={"owner": owner},
         )
         self.reason = reason
@@ -171,7 +172,7 @@ class StopRefused(Fault):
 
     def __init__(self, owner: str) -> None:
         super().__init__(
-            f"The workspace of sandbox {owner} is in memory and would not outlive a stop.",
+            f"The workspace of sandbox {owner} is in memory, and a stop would lose it.",
             advice="Its profile's `workspace_bytes` is at most half of `memory_bytes`; a larger one is kept on disk.",
             details={"owner": owner},
         )
@@ -187,7 +188,7 @@ class SandboxPaused(Fault):
     def __init__(self, owner: str) -> None:
         super().__init__(
             f"The sandbox {owner} is paused and does not answer.",
-            advice="The session's next call lets it go on; one that somebody paused by hand goes on with `docker unpause`.",
+            advice="The session's next call resumes it. If someone paused it by hand, run `docker unpause`.",
             details={"owner": owner},
         )
 
@@ -201,8 +202,8 @@ class RunnerSilent(Fault):
 
     def __init__(self, owner: str, operation: str, waited_s: float) -> None:
         super().__init__(
-            f"The sandbox {owner} has not carried out `{operation}` within {waited_s:g} s, and may do so yet.",
-            advice="What runs in it goes on. Look before you repeat what changes anything: perhaps its disk stands still.",
+            f"The sandbox {owner} did not finish `{operation}` within {waited_s:g} s, and still may.",
+            advice="Its processes keep running; its disk may be stalled. Check the result before you repeat an operation with side effects.",
             details={"owner": owner, "operation": operation},
         )
 
@@ -275,7 +276,7 @@ class SnapshotFailed(Fault):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The workspace was not copied: {reason}.",
-            advice="Begin again when no other snapshot or restore of this sandbox is under way.",
+            advice="Try again when no other snapshot or restore of this sandbox is in progress.",
         )
 
 

@@ -270,11 +270,6 @@ class WorkspaceDiff(FrozenModel):
     modified: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing changed."""
-        return not (self.added or self.modified or self.deleted)
-
 
 def diff_manifests(before: Manifest, after: Manifest) -> WorkspaceDiff:
     """Compare two manifests of one workspace."""

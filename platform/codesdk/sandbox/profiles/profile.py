@@ -113,20 +113,6 @@ class Profile(FrozenModel):
         return Profile.model_validate({**self.model_dump(), **changes})
 
 
-def looser(profile: Profile, than: Profile) -> tuple[str, ...]:
-    """Return the fields in which `profile` grants more than `than`, or something different; empty if there are none."""
-    return tuple(
-        name for name in Profile.model_fields if not _within(name, getattr(profile, name), getattr(than, name))
-    )
-
-
-def _within(name: str, value: Any, bound: Any) -> bool:
-    if name not in TIGHTER:
-        return bool(value == bound)
-    tightest = TIGHTER[name]
-    return bool(tightest(value, value) == tightest(bound, value))  # with itself: puts rules in the same order
-
-
 def _least(one: float, other: float) -> float:
     return min(one, other)
 

@@ -227,15 +227,16 @@ def change_state(
     sandbox: SandboxId,
     before: tuple[SandboxState, ...],
     after: SandboxState,
-    *,
+    *conditions: ColumnElement[bool],
     unclaimed: bool = False,
     **values: Any,
 ) -> bool:
-    """Compare and set: change the state if it is one of `before`. A closing row never becomes ready again.
+    """Compare and set: change the state if it is one of `before` and the conditions hold. Returns False otherwise.
 
-    `unclaimed`: only if no session has it. `values`: other columns to set (attestation, reason, ready_at).
+    A closing row never becomes ready again. `unclaimed`: only if no session has it. `values`: other columns to set
+    (attestation, reason, ready_at).
     """
-    where = [sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before])]
+    where = [sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before]), *conditions]
     if unclaimed:
         where.append(sandboxes.c.session_id.is_(None))
     changed = connection.execute(update(sandboxes).where(*where).values(state=after.value, **values))
@@ -300,16 +301,8 @@ def idle_states(connection: Connection, host: HostId, session: str | None = None
 
 def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
     """Request a stop if the sandbox is ready or paused and no call is queued or running. Returns False otherwise."""
-    changed = connection.execute(
-        update(sandboxes)
-        .where(
-            sandboxes.c.id == sandbox,
-            sandboxes.c.state.in_([SandboxState.READY.value, SandboxState.PAUSED.value]),
-            ~_has_calls_in(*_ACTIVE_CALLS),
-        )
-        .values(state=SandboxState.STOPPING.value)
-    )
-    return changed.rowcount == 1
+    before = (SandboxState.READY, SandboxState.PAUSED)
+    return change_state(connection, sandbox, before, SandboxState.STOPPING, ~_has_calls_in(*_ACTIVE_CALLS))
 
 
 def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
@@ -317,33 +310,22 @@ def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
 
     Calls claimed after this wait until the stop is done.
     """
-    changed = connection.execute(
-        update(sandboxes)
-        .where(
-            sandboxes.c.id == sandbox,
-            sandboxes.c.state == SandboxState.STOPPING.value,
-            ~_has_calls_in(CallState.RUNNING.value),
-        )
-        .values(state=SandboxState.HALTING.value)
-    )
-    return changed.rowcount == 1
+    no_call_runs = ~_has_calls_in(CallState.RUNNING.value)
+    return change_state(connection, sandbox, (SandboxState.STOPPING,), SandboxState.HALTING, no_call_runs)
 
 
 def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> bool:
     """Mark a ready sandbox as paused if it has been idle since `idle_before`. Returns False otherwise."""
-    changed = connection.execute(
-        update(sandboxes)
-        .where(
-            sandboxes.c.id == sandbox,
-            sandboxes.c.state == SandboxState.READY.value,
-            sandboxes.c.ready_at <= idle_before,
-            ~_has_calls_in(*_ACTIVE_CALLS),
-            func.coalesce(_last_end(), 0.0) <= idle_before,
-            func.coalesce(sandboxes.c.active_at, 0.0) <= idle_before,
-        )
-        .values(state=SandboxState.PAUSED.value)
+    return change_state(
+        connection,
+        sandbox,
+        (SandboxState.READY,),
+        SandboxState.PAUSED,
+        sandboxes.c.ready_at <= idle_before,
+        ~_has_calls_in(*_ACTIVE_CALLS),
+        func.coalesce(_last_end(), 0.0) <= idle_before,
+        func.coalesce(sandboxes.c.active_at, 0.0) <= idle_before,
     )
-    return changed.rowcount == 1
 
 
 def record_activity(connection: Connection, sandbox: SandboxId, now: float) -> None:

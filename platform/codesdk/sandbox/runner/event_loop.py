@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from queue import SimpleQueue
-    from typing import Callable
+    from typing import Any, Callable
 
     OnEvent = Callable[[int, int], object]
 else:  # saves memory: `collections` and `queue` load much more
@@ -63,6 +63,44 @@ class EventLoop:
             if handler is not None:  # an earlier handler of this round may have closed it
                 handler(fd, events)
         return bool(found)
+
+
+MAX_WAIT_S = 20.0
+"""Longest time that an answer is delayed; below the worker's own timeout."""
+MAX_PENDING_ANSWERS = 64
+
+
+class PendingAnswers:
+    """Answers that wait for an event or their deadline. Used on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[float, Callable[[], bool], Callable[[], None]]] = []
+
+    def add(self, header: dict[str, Any], is_ready: Callable[[], bool], answer: Callable[[], None]) -> None:
+        """Call `answer` once it is ready, after `wait_s` of the request's header at the latest."""
+        seconds = min(float(header.get("wait_s", 0.0)), MAX_WAIT_S)
+        if seconds <= 0 or is_ready() or len(self._pending) >= MAX_PENDING_ANSWERS:
+            answer()
+        else:
+            self._pending.append((time.monotonic() + seconds, is_ready, answer))
+
+    def clear(self) -> None:
+        """Drop all answers."""
+        self._pending.clear()
+
+    def next_deadline(self) -> float | None:
+        """Return the earliest deadline, on the monotonic clock."""
+        return min((deadline for deadline, _, _ in self._pending), default=None)
+
+    def tick(self) -> None:
+        """Send the answers that are ready or due."""
+        if not self._pending:
+            return
+        now = time.monotonic()
+        due = [wait for wait in self._pending if wait[0] <= now or wait[1]()]
+        self._pending = [wait for wait in self._pending if wait not in due]
+        for _, _, answer in due:
+            answer()
 
 
 class SerialExecutor:

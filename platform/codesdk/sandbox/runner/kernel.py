@@ -33,21 +33,23 @@ _NUMBERS: dict[str, dict[str, int]] = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name: str, *arguments: object) -> int:
-    machine = os.uname().machine
-    if machine not in _NUMBERS:
-        raise OSError(errno.ENOSYS, "no system call numbers for this machine: " + machine)
-    result = int(_libc.syscall(ctypes.c_long(_NUMBERS[machine][name]), *arguments))
+def _checked(name: str, result: int) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, name + ": " + os.strerror(code))
     return result
 
 
+def _call(name: str, *arguments: object) -> int:
+    machine = os.uname().machine
+    if machine not in _NUMBERS:
+        raise OSError(errno.ENOSYS, "no system call numbers for this machine: " + machine)
+    return _checked(name, int(_libc.syscall(ctypes.c_long(_NUMBERS[machine][name]), *arguments)))
+
+
 def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, "prctl: " + os.strerror(code))
+    zero = ctypes.c_ulong(0)
+    _checked("prctl", _libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero))
 
 
 def set_thread_uids(real: int, effective: int, saved: int) -> None:
@@ -129,13 +131,6 @@ def inotify_add(fd: int, directory: int, mask: int) -> int:
 def inotify_forget(fd: int, number: int) -> None:
     """Remove a watch. Idempotent."""
     _libc.inotify_rm_watch(fd, number)
-
-
-def _checked(name: str, result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, name + ": " + os.strerror(code))
-    return result
 
 
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:

@@ -58,7 +58,7 @@ class Runner:
         self._environment = tool_environment(settings)
         self._loop = EventLoop()
         self._files = FileService(self._loop, settings, self._take_tool_ids)
-        self._signaller = SerialExecutor("killer", self._loop, lambda: None)
+        self._signaller = SerialExecutor("signaller", self._loop, lambda: None)
         self._execs = Execs(self._loop, self._fork_server, self._signal_tree, int(settings["spool_bytes"]), self._uid)
         self._relay = self._make_relay(int(settings.get("egress", 0)))
         self._decoder = wire.Decoder()
@@ -70,6 +70,7 @@ class Runner:
         self._waiting = 0
         self._flush_at: float | None = None
         self._freeze_holders: set[str] = set()
+        self._killer_uid = int(settings.get("killer_uid", process_tree.KILLER_UID))
         self._exec_requests = ExecRequests(
             self._execs, self._environment, self._relay, self._reply, self._reply_coalesced, self._reply_later
         )
@@ -154,7 +155,7 @@ class Runner:
     def _on_input(self, fd: int, _: int) -> None:
         data = os.read(fd, 1 << 16)
         if not data:
-            raise SystemExit("stdin was closed: nobody can speak to this runner any more")
+            raise SystemExit("stdin was closed: no worker can connect any more")
         while True:
             try:
                 for item in self._decoder.feed(data):
@@ -304,15 +305,24 @@ class Runner:
 
     def _signal_tree(self, subreaper: int, number: int, done: Callable[[], None]) -> None:
         root, excluding = (subreaper, 0) if subreaper else (os.getpid(), self._fork_server.pid)
-        killer_uid = int(self._settings.get("bystander", process_tree.KILLER_UID))
+        self._signal(
+            lambda: process_tree.signal_tree(
+                root, self._uid, number, excluding, self._killer_uid, bool(self._freeze_holders)
+            ),
+            lambda _: done(),
+        )
+
+    def _signal(self, send: Callable[[], int], done: Callable[[bool], None]) -> None:
+        """Call `send` on the signaller's thread, then `done` on the loop with whether it returned anything but 0."""
 
         def work() -> Callable[[], None]:
             try:
-                process_tree.signal_tree(root, self._uid, number, excluding, killer_uid, bool(self._freeze_holders))
+                succeeded = bool(send())
             except OSError as error:
-                # Nothing was signalled; the exec retries when its phase's deadline passes.
-                os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
-            return done
+                # Nothing was signalled; an exec retries when its phase's deadline passes.
+                os.write(2, (f"codesdk runner, signaller: {error!r}\n").encode())
+                succeeded = False
+            return lambda: done(succeeded)
 
         self._signaller.submit(work)
 
@@ -345,17 +355,7 @@ class Runner:
         if not stop and self._freeze_holders:
             self._signaller.submit(lambda: lambda: done(True))
             return
-        killer_uid = int(self._settings.get("bystander", process_tree.KILLER_UID))
-
-        def work() -> Callable[[], None]:
-            try:
-                succeeded = process_tree.freeze(self._uid, self._fork_server.pid, stop, killer_uid)
-            except OSError as error:
-                os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
-                succeeded = False
-            return lambda: done(succeeded)
-
-        self._signaller.submit(work)
+        self._signal(lambda: process_tree.freeze(self._uid, self._fork_server.pid, stop, self._killer_uid), done)
 
     def _watch(self, message: wire.Message) -> None:
         if self._watches is None:

@@ -7,7 +7,7 @@ import signal
 from codesdk.sandbox.port import ExitKind
 from codesdk.sandbox.selfcheck.context import ProbeContext
 from codesdk.sandbox.selfcheck.expectations import CompletedExec, expect, expect_end, expect_equal, expect_exit
-from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.probe import Check, Probe
 
 SOON_S = 6.0
 """Allowance for a loaded machine; a timed-out exec with a grace of 0.3 s normally ends within 1 s."""
@@ -34,7 +34,7 @@ def _own_signal(context: ProbeContext) -> None:
 def _timed_out(context: ProbeContext, line: str, marker: str, *, timeout_s: float = 0.7) -> CompletedExec:
     """Run a line that starts a process with the marker; check that it runs, and is gone after the timeout."""
     running = context.start_exec(context.sandbox, context.request("sh", "-c", line, timeout_s=timeout_s + 1.0))
-    expect(context.is_running(marker), "the process to be ended was never seen to live")
+    expect(context.is_running(marker), "the process to be ended never started")
     ran = expect_end(running.end(), ExitKind.TIMED_OUT)
     expect(
         ran.took_s < timeout_s + 1.0 + SOON_S,
@@ -50,28 +50,14 @@ def _timeout(context: ProbeContext) -> None:
     expect_equal("output before the end", ran.stdout, b"begun\n")
 
 
-def _timeout_children(context: ProbeContext) -> None:
-    marker = context.marker()
-    _timed_out(context, f"sleep {marker} & sleep {marker} & echo begun; wait", marker)
+def _timeout_ends(line: str) -> Check:
+    """Return a check that a timeout ends the process that this line starts with the marker in its arguments."""
 
+    def check(context: ProbeContext) -> None:
+        marker = context.marker()
+        _timed_out(context, line.replace("MARKER", marker), marker)
 
-def _timeout_setsid(context: ProbeContext) -> None:
-    marker = context.marker()
-    _timed_out(context, f"setsid sleep {marker} & echo begun; wait; sleep 60", marker)
-
-
-def _timeout_double_fork(context: ProbeContext) -> None:
-    marker = context.marker()
-    _timed_out(context, f"(setsid sh -c 'sleep {marker} & ' &) ; sleep 0.2; echo begun; sleep 60", marker)
-
-
-def _timeout_ignores_term(context: ProbeContext) -> None:
-    marker = context.marker()
-    _timed_out(
-        context,
-        f"trap '' TERM INT HUP; sh -c \"trap '' TERM; sleep {marker}; sleep {marker}\" & echo begun; wait; wait",
-        marker,
-    )
+    return check
 
 
 def _timeout_spares_others(context: ProbeContext) -> None:
@@ -88,13 +74,13 @@ def _timeout_grace(context: ProbeContext) -> None:
         context.sh("trap 'echo caught; exit 9' TERM; echo begun; while :; do sleep 0.05; done", timeout_s=0.7),
         ExitKind.TIMED_OUT,
     )
-    expect_equal("what it said when it was asked to end", ran.stdout, b"begun\ncaught\n")
+    expect_equal("output, with that of the TERM handler", ran.stdout, b"begun\ncaught\n")
 
 
 def _cancel(context: ProbeContext) -> None:
     marker = context.marker()
     running = context.start_exec(context.sandbox, context.request("sh", "-c", f"echo begun; sleep {marker} & wait"))
-    expect(context.is_running(marker), "the process to be cancelled was never seen to live")
+    expect(context.is_running(marker), "the process to be cancelled never started")
     expect(running.cancel(), "the cancel was not confirmed")
     expect(not context.is_running(marker), "a cancelled process lives on")
     expect_end(running.end(), ExitKind.CANCELLED)
@@ -128,15 +114,15 @@ def _memory(context: ProbeContext) -> None:
         ran = context.python("held = []\nwhile True: held.append(bytearray(8 << 20))", sandbox)
         expect_end(ran, ExitKind.OOM_KILLED)
         expect(ran.result.oom_kills > 0, "the kernel counted no kill")
-        expect_equal("an exec afterwards", expect_exit(context.run("echo", "well", sandbox=sandbox)).stdout, b"well\n")
+        context.expect_usable(sandbox)
 
 
 def _usage(context: ProbeContext) -> None:
     program = "import os, time\npid = os.fork()\nwhile time.process_time() < 0.3: pass\nif pid: os.waitpid(pid, 0)"
     result = expect_exit(context.python(program)).result
     expect(0.5 <= result.cpu_s <= 5, f"two processes used 0.6 s, {result.cpu_s} s were counted")  # noqa: PLR2004
-    expect(result.max_rss_kb > 1000, f"the largest process is said to have had {result.max_rss_kb} KB")  # noqa: PLR2004
-    expect(result.duration_s >= 0.3, f"it is said to have taken {result.duration_s} s")  # noqa: PLR2004
+    expect(result.max_rss_kb > 1000, f"the largest process had {result.max_rss_kb} KB")  # noqa: PLR2004
+    expect(result.duration_s >= 0.3, f"it took {result.duration_s} s")  # noqa: PLR2004
 
 
 PROBES = (
@@ -146,16 +132,36 @@ PROBES = (
         "the exit codes of timeouts and kills, used by a program itself, are just exit codes",
         _codes_of_others,
     ),
-    Probe("end-own-signal", "a signal that a program sends itself is told as such, never as a timeout", _own_signal),
+    Probe(
+        "end-own-signal", "a signal that a program sends itself is reported as such, never as a timeout", _own_signal
+    ),
     Probe("end-timeout", "a timeout ends the program, keeps its output and says so", _timeout),
-    Probe("end-timeout-children", "a timeout ends children in the background", _timeout_children),
-    Probe("end-timeout-setsid", "a timeout ends a child in a session of its own", _timeout_setsid),
-    Probe("end-timeout-double-fork", "a timeout ends a daemon that forked twice", _timeout_double_fork),
-    Probe("end-timeout-ignored-term", "a timeout ends what ignores TERM", _timeout_ignores_term),
+    Probe(
+        "end-timeout-children",
+        "a timeout ends children in the background",
+        _timeout_ends("sleep MARKER & sleep MARKER & echo begun; wait"),
+    ),
+    Probe(
+        "end-timeout-setsid",
+        "a timeout ends a child in a session of its own",
+        _timeout_ends("setsid sleep MARKER & echo begun; wait; sleep 60"),
+    ),
+    Probe(
+        "end-timeout-double-fork",
+        "a timeout ends a daemon that forked twice",
+        _timeout_ends("(setsid sh -c 'sleep MARKER & ' &) ; sleep 0.2; echo begun; sleep 60"),
+    ),
+    Probe(
+        "end-timeout-ignored-term",
+        "a timeout ends what ignores TERM",
+        _timeout_ends(
+            "trap '' TERM INT HUP; sh -c \"trap '' TERM; sleep MARKER; sleep MARKER\" & echo begun; wait; wait"
+        ),
+    ),
     Probe("end-timeout-spares-others", "a timeout leaves other execs alone", _timeout_spares_others),
     Probe(
         "end-timeout-grace",
-        "a program is asked to end before it is killed, and its last words are kept",
+        "a program is asked to end before it is killed, and its last output is kept",
         _timeout_grace,
     ),
     Probe("end-cancel", "a cancel is confirmed when nothing of the exec lives", _cancel),
@@ -164,8 +170,8 @@ PROBES = (
         "an exec returns when its program ends, though a child holds stdout, and the child ends with it",
         _background,
     ),
-    Probe("end-late-output", "what a leftover would have said does not come out of the next exec", _late_output),
+    Probe("end-late-output", "late output of a leftover process does not appear in the next exec", _late_output),
     Probe("end-many-timeouts", "timeouts leave no processes behind", _many_timeouts),
-    Probe("end-memory", "running out of memory is told as such, and the sandbox goes on", _memory),
+    Probe("end-memory", "running out of memory is reported as such, and the sandbox stays usable", _memory),
     Probe("end-usage", "CPU of the whole tree, memory and time are counted", _usage),
 )

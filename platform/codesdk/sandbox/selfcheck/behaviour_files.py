@@ -22,7 +22,7 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.port.faults import ArchiveRefused
 from codesdk.sandbox.selfcheck.context import DEADLINE_S, ProbeContext
 from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_equal, expect_exit
-from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.probe import Check, Probe
 
 Answer = FileContent | FileInfo | Listing | tuple[FileInfo, ...] | FileRefused
 
@@ -46,37 +46,25 @@ def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | Non
 def expect_refused(answer: Answer, *errors: FileError) -> None:
     """Check that the answer is a refusal with one of these errors and a message."""
     if not isinstance(answer, FileRefused):
-        raise ProbeFailed(f"it was done, where {' or '.join(errors)} must be seen")
+        raise ProbeFailed(f"it succeeded, expected {' or '.join(errors)}")
     if answer.error not in errors or not answer.message:
-        raise ProbeFailed(
-            f"it was refused with {answer.error} ({answer.message!r}), where {' or '.join(errors)} must be seen"
-        )
+        raise ProbeFailed(f"it was refused with {answer.error} ({answer.message!r}), expected {' or '.join(errors)}")
 
 
-def _round_trip(context: ProbeContext, content: bytes) -> None:
-    (info,) = write_files(context.sandbox, FileWrite(path="trip/file", content=content))
-    expect_equal("size told", info.size, len(content))
-    found = read_file(context.sandbox, "trip/file")
-    expect_equal("content", found.data, content)
-    expect_equal("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
-    # File operations and execs must see the same content.
-    expect_equal(
-        "digest inside",
-        expect_exit(context.run("sha256sum", "trip/file")).stdout[:64],
-        hashlib.sha256(content).hexdigest().encode(),
-    )
+def _round_trip(content: bytes) -> Check:
+    digest = hashlib.sha256(content).hexdigest()
 
+    def check(context: ProbeContext) -> None:
+        (info,) = write_files(context.sandbox, FileWrite(path="trip/file", content=content))
+        expect_equal("reported size", info.size, len(content))
+        found = read_file(context.sandbox, "trip/file")
+        expect_equal("content", found.data, content)
+        expect_equal("reported digest", found.sha256, f"sha256:{digest}")
+        # File operations and execs must see the same content.
+        inside = expect_exit(context.run("sha256sum", "trip/file")).stdout[:64]
+        expect_equal("digest inside", inside, digest.encode())
 
-def _text(context: ProbeContext) -> None:
-    _round_trip(context, "line\nünïcode 漢字 😀\r\nno newline at the end".encode())
-
-
-def _binary(context: ProbeContext) -> None:
-    _round_trip(context, bytes(range(256)) * 33)
-
-
-def _zero_length(context: ProbeContext) -> None:
-    _round_trip(context, b"")
+    return check
 
 
 def _large(context: ProbeContext) -> None:
@@ -286,16 +274,16 @@ def _collect_changes(
     context: ProbeContext, watch: Watch, met: Callable[[set[tuple[str, str]]], object]
 ) -> set[tuple[str, str]]:
     """Collect kind and path of reported changes until `met` returns a true value."""
-    told: set[tuple[str, str]] = set()
+    found: set[tuple[str, str]] = set()
     after, deadline = 0, time.monotonic() + DEADLINE_S
-    while not met(told):
-        expect(time.monotonic() < deadline, f"only {len(told)} changes were told, such as {sorted(told)[:5]}")
+    while not met(found):
+        expect(time.monotonic() < deadline, f"only {len(found)} changes were reported, such as {sorted(found)[:5]}")
         part = context.sandbox.files.changes(watch.id, after, wait_s=1.0)
         if isinstance(part, FileRefused) or part.over:
             raise ProbeFailed(f"the watch ended: {part}")
         after = part.next
-        told |= {(change.kind.value, change.path) for change in part.changes}
-    return told
+        found |= {(change.kind.value, change.path) for change in part.changes}
+    return found
 
 
 def _watch_run(context: ProbeContext, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
@@ -313,27 +301,31 @@ def _watch_run(context: ProbeContext, line: str, met: Callable[[set[tuple[str, s
 
 def _watching(context: ProbeContext) -> None:
     wanted = {("created", f"seen/{name}") for name in ("sub", "sub/file", "end")}
-    _watch_run(context, "mkdir sub && echo x > sub/file && touch end", lambda told: wanted <= told)
+    _watch_run(context, "mkdir sub && echo x > sub/file && touch end", lambda found: wanted <= found)
 
 
 def _watching_a_storm(context: ProbeContext) -> None:
     last = ("created", "seen/last")
-    told = _watch_run(
-        context, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done; : > last", lambda told: last in told
+    found = _watch_run(
+        context, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done; : > last", lambda found: last in found
     )
-    seen = sum(1 for kind, _ in told if kind == "created")
-    expect(("overflow", "seen") in told or seen == 6001, f"{seen} of 6001 files were told, and no overflow")  # noqa: PLR2004
+    seen = sum(1 for kind, _ in found if kind == "created")
+    expect(("overflow", "seen") in found or seen == 6001, f"{seen} of 6001 files were reported, and no overflow")  # noqa: PLR2004
 
 
 PROBES = (
-    Probe("file-text", "text is read back as written, and seen inside", _text),
-    Probe("file-binary", "every byte value is read back as written", _binary),
-    Probe("file-empty", "an empty file is a file", _zero_length),
+    Probe(
+        "file-text",
+        "text is read back as written, and seen inside",
+        _round_trip("line\nünïcode 漢字 😀\r\nno newline at the end".encode()),
+    ),
+    Probe("file-binary", "every byte value is read back as written", _round_trip(bytes(range(256)) * 33)),
+    Probe("file-empty", "an empty file is a file", _round_trip(b"")),
     Probe("file-large", "16 MB are written, and read back in parts", _large),
     Probe("file-ranges", "ranges are read, also beyond the end", _ranges),
     Probe("file-same-as-exec", "file operations and programs see the same files", _from_exec),
     Probe("file-not-found", "a missing file is an outcome of its own", _not_found),
-    Probe("file-directory", "directories and files are told apart", _directories),
+    Probe("file-directory", "directories and files are distinguished", _directories),
     Probe("file-not-allowed", "files are read and written with the tool's rights, not root's", _not_allowed),
     Probe("file-outside", "paths out of the workspace are refused; absolute ones inside are served", _outside),
     Probe("file-nonsense", "names with NUL, and names that are too long, are refused", _nonsense),
@@ -348,8 +340,8 @@ PROBES = (
         _listing,
     ),
     Probe("file-delete", "a deleted file is gone inside", _delete),
-    Probe("file-watch", "what happens in a watched directory, and beneath it, is told", _watching),
-    Probe("file-watch-storm", "of a storm of files every one is told, or that some are not", _watching_a_storm),
+    Probe("file-watch", "changes in a watched directory, and below it, are reported", _watching),
+    Probe("file-watch-storm", "of a storm of files every one is reported, or an overflow is", _watching_a_storm),
     Probe("file-archive", "a tar is unpacked into the workspace", _archive),
     Probe("file-hostile-archives", "archives that lead out, or hold devices, are refused whole", _hostile_archives),
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from codesdk.sandbox.port import Chunk, ExecRequest, Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
-from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed
+from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed, expect_equal, expect_exit
 
 DEADLINE_S = 30.0
 """Wall time limit of a probe's exec; a loaded machine with two cores needs at most 3 s."""
@@ -128,13 +128,18 @@ class ProbeContext:
         for stream, count in (("stdout", result.stdout), ("stderr", result.stderr)):
             if left_out[stream] not in (0, count.dropped):
                 raise ProbeFailed(
-                    f"{left_out[stream]} bytes of {stream} are missing, and {count.dropped} are said to be dropped"
+                    f"{left_out[stream]} bytes of {stream} are missing, and {count.dropped} are reported as dropped"
                 )
         return CompletedExec(result, bytes(output["stdout"]), bytes(output["stderr"]), time.monotonic() - started)
 
     def start_exec(self, sandbox: Sandbox, request: ExecRequest) -> RunningExec:
         """Start an exec on a thread and wait for its first output."""
         return RunningExec(self, sandbox, request)
+
+    def expect_usable(self, sandbox: Sandbox | None = None) -> None:
+        """Raise `ProbeFailed` unless the sandbox still runs execs."""
+        ran = expect_exit(self.run("echo", "well", sandbox=sandbox))
+        expect_equal("an exec afterwards", ran.stdout, b"well\n")
 
     def marker(self) -> str:
         """Return a number of seconds that no other process sleeps, so that `sleep MARKER` can be found."""

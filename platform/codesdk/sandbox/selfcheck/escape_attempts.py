@@ -6,11 +6,9 @@ is a control: it must print DONE, or the probe didn't work as intended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from codesdk.sandbox.port import ExitKind
 from codesdk.sandbox.selfcheck.context import ProbeContext
-from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed, expect, expect_end
+from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_end
 from codesdk.sandbox.selfcheck.probe import Check
 
 PRELUDE = """
@@ -28,53 +26,29 @@ def attempt(word, action):
     else: print(word, "DONE")
 def open_to_write(path): os.close(os.open(path, os.O_WRONLY))
 """
-GVISOR_ERRNOS = frozenset(
-    [
-        "EPERM",
-        "EACCES",
-        "EROFS",
-        "ENOENT",
-        "ENOSYS",
-        "EINVAL",
-        "ENODEV",
-        "EAFNOSUPPORT",
-        "EPROTONOSUPPORT",
-        "ENETUNREACH",
-        "EHOSTUNREACH",
-    ]
-)
+GVISOR_ERRNOS = frozenset((
+    "EPERM", "EACCES", "EROFS", "ENOENT", "ENOSYS", "EINVAL", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ENETUNREACH",
+    "EHOSTUNREACH",
+))  # fmt: skip
 """Further errors that count as prevented under gVisor, whose kernel uses other errors than Linux."""
 
 
-@dataclass(frozen=True)
-class EscapeAttempts:
-    """Escape attempts and the errors that prevent them. Other errors fail: they may only mean a wrong argument."""
+def refused_with(body: str, *errors: str) -> Check:
+    """Return a check that every attempt fails with one of these errors and every control succeeds.
 
-    body: str
-    closed: frozenset[str]
+    Other errors fail it: they may only mean a wrong argument.
+    """
 
-    def __call__(self, context: ProbeContext) -> None:
-        """Check that every attempt is refused and every control succeeds."""
-        closed = self.closed | GVISOR_ERRNOS if context.plan.runtime == "runsc" else self.closed
-        ran = context.python(PRELUDE + self.body)
-        tried = [
-            line.rpartition(" ")
-            for line in expect_end(ran, ExitKind.EXITED).stdout.decode("utf-8", "replace").splitlines()
-        ]
-        _expect_completion(ran)
+    def check(context: ProbeContext) -> None:
+        closed = GVISOR_ERRNOS.union(errors) if context.plan.runtime == "runsc" else frozenset(errors)
+        ran = expect_end(context.python(PRELUDE + body), ExitKind.EXITED)
+        tried = [line.rpartition(" ") for line in ran.stdout.decode("utf-8", "replace").splitlines()]
+        expect(ran.result.exit_code == 0, f"the program did not complete: {ran.stderr[-300:]!r}")
         expect(any(not word.startswith("+") for word, _, _ in tried), "nothing was tried")
         for word, _, answer in tried:
             if word.startswith("+"):
                 expect(answer == "DONE", f"the control {word[1:]} answered {answer}")
             elif answer not in closed:
-                raise ProbeFailed(f"{word} answered {answer}, where {' or '.join(sorted(closed))} must be seen")
+                raise ProbeFailed(f"{word} answered {answer}, expected {' or '.join(sorted(closed))}")
 
-
-def _expect_completion(ran: CompletedExec) -> None:
-    if ran.result.exit_code != 0:
-        raise ProbeFailed(f"the program did not get to its end: {ran.stderr[-300:]!r}")
-
-
-def refused_with(body: str, *closed: str) -> Check:
-    """Return attempts that must all fail with one of these errors."""
-    return EscapeAttempts(body, frozenset(closed))
+    return check

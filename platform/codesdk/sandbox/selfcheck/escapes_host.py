@@ -9,7 +9,7 @@ from codesdk.sandbox.selfcheck.behaviour_files import expect_refused, write_file
 from codesdk.sandbox.selfcheck.context import ProbeContext
 from codesdk.sandbox.selfcheck.escape_attempts import PRELUDE, refused_with
 from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_end, expect_equal, expect_exit
-from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.probe import Check, Probe, prints
 
 _SYSTEM_FILES = """
 for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory",
@@ -42,6 +42,7 @@ known = ("/proc", "/dev", "/sys", "/etc/resolv.conf", "/etc/hostname", "/etc/hos
 strange = sorted(p for p in kinds if p != "/" and not p.startswith(known))
 print(writable); print(masked); print(strange)
 """
+# Tools lack the permission to write there anyway; read-only mounts are the second barrier.
 _READ_ONLY = """
 flags, kinds = {}, {}
 for line in open("/proc/self/mountinfo"):
@@ -120,24 +121,14 @@ _IPC = "print([len(open('/proc/sysvipc/' + n).read().splitlines()) for n in ('sh
 def _mounts(context: ProbeContext) -> None:
     workspace = context.spec().profile.workspace
     lines = expect_exit(context.python(f"WORKSPACE = {workspace!r}\n{_MOUNTED}")).stdout.decode().splitlines()
-    expect(len(lines) == 3, f"it said {lines}")  # noqa: PLR2004 - what it prints
+    expect(len(lines) == 3, f"it printed {lines}")  # noqa: PLR2004 - what it prints
     places, known = set(literal_eval(lines[0])), {"/dev/mqueue", "/dev/shm", "/tmp", workspace}  # noqa: S108 - inside
     expect({"/tmp", workspace} <= places, f"only {sorted(places)} can be written")  # noqa: S108 - inside
     expect_equal(
-        "places that can be written beside the known; unmasked; strange",
+        "writable places besides the known; unmasked; unknown mounts",
         [sorted(places - known), *lines[1:]],
         [[], "[]", "[]"],
     )
-
-
-def _read_only(context: ProbeContext) -> None:
-    # Tools lack the permission to write there anyway; read-only mounts are the second barrier.
-    seen = expect_exit(context.python(_READ_ONLY)).stdout.decode().strip()
-    expect_equal("root, /proc/sys, /sys; writable ones", seen, "['ro', 'ro', 'ro'] []")
-
-
-def _processes(context: ProbeContext) -> None:
-    expect_equal("few, process 1, strange", expect_exit(context.python(_PROCESSES)).stdout, b"True True []\n")
 
 
 def _of_others(context: ProbeContext) -> list[bytes]:
@@ -159,10 +150,6 @@ def _secrets(context: ProbeContext) -> None:
     expect_equal("found", expect_exit(context.python(_SECRETS, env={"OWN": "codesdk-own"})).stdout, b"['own']\n")
 
 
-def _devices(context: ProbeContext) -> None:
-    expect_equal("null, and what is unusual", expect_exit(context.python(_DEVICES)).stdout, b"True []\n")
-
-
 def _limits(context: ProbeContext) -> None:
     profile = context.spec().profile
     seen = expect_exit(context.python(_LIMITS)).stdout.decode().split()
@@ -177,10 +164,6 @@ def _descriptors(context: ProbeContext) -> None:
     )
     for number in range(3, 12):  # as in CVE-2024-21626
         expect_end(context.run("pwd", cwd=f"/proc/self/fd/{number}"), ExitKind.SPAWN_FAILED)
-
-
-def _ipc(context: ProbeContext) -> None:
-    expect_equal("lines of the tables", expect_exit(context.python(_IPC)).stdout, b"[1, 1, 1]\n")
 
 
 def _links(context: ProbeContext) -> None:
@@ -215,7 +198,7 @@ while time.time() < end:
     try:
         os.rename(name, "spare-" + name); os.rename("bad-" + name, name)
         os.rename(name, "bad-" + name); os.rename("spare-" + name, name); swaps += 1
-    except OSError:  # a write has made the directory anew in the moment in which it was missing
+    except OSError:  # a write created the directory again while it was missing
         for path in (name, "bad-" + name, "spare-" + name):
             if os.path.islink(path): os.unlink(path)
             else: shutil.rmtree(path, ignore_errors=True)
@@ -224,29 +207,25 @@ print(swaps, open("/tmp/outside-" + name + "/file").read(), sorted(os.listdir("/
 """
 
 
-def _race(context: ProbeContext, name: str, write: bool) -> None:
-    swapping = context.start_exec(context.sandbox, context.request("python3", "-I", "-c", f"NAME = {name!r}\n{_SWAP}"))
-    seen: set[bytes] = set()
-    tries = 0
-    while swapping.alive:
-        if write:
-            context.sandbox.files.write((FileWrite(path=f"{name}/file", content=b"written"),))
-        else:
-            answer = context.sandbox.files.read(f"{name}/file")
-            seen.add(answer.data if isinstance(answer, FileContent) else b"")
-        tries += 1
-    swaps, *left = expect_exit(swapping.end()).stdout.decode().splitlines()[-1].split(" ", 1)
-    expect(tries > 10 and int(swaps) > 10, f"{tries} tries met {swaps} swaps: no race")  # noqa: PLR2004
-    expect_equal("what lies outside", left, ["outside ['file']"])
-    expect(b"outside" not in seen, "a read led out of the workspace")
+def _race(name: str, *, write: bool) -> Check:
+    def check(context: ProbeContext) -> None:
+        program = f"NAME = {name!r}\n{_SWAP}"
+        swapping = context.start_exec(context.sandbox, context.request("python3", "-I", "-c", program))
+        seen: set[bytes] = set()
+        tries = 0
+        while swapping.alive:
+            if write:
+                context.sandbox.files.write((FileWrite(path=f"{name}/file", content=b"written"),))
+            else:
+                answer = context.sandbox.files.read(f"{name}/file")
+                seen.add(answer.data if isinstance(answer, FileContent) else b"")
+            tries += 1
+        swaps, *left = expect_exit(swapping.end()).stdout.decode().splitlines()[-1].split(" ", 1)
+        expect(tries > 10 and int(swaps) > 10, f"{tries} tries met {swaps} swaps: no race")  # noqa: PLR2004
+        expect_equal("files outside", left, ["outside ['file']"])
+        expect(b"outside" not in seen, "a read led out of the workspace")
 
-
-def _race_of_reads(context: ProbeContext) -> None:
-    _race(context, "raced-read", write=False)
-
-
-def _race_of_writes(context: ProbeContext) -> None:
-    _race(context, "raced-write", write=True)
+    return check
 
 
 def _hard_links(context: ProbeContext) -> None:
@@ -284,13 +263,21 @@ PROBES = (
         refused_with(_CGROUPS, "EROFS", "EACCES"),
     ),
     Probe("escape-root-files", "the root is read-only; /tmp is not", refused_with(_ROOT_FILES, "EROFS", "EACCES")),
-    Probe("escape-read-only", "the root, /sys, cgroups and the kernel's settings are mounted read-only", _read_only),
+    Probe(
+        "escape-read-only",
+        "the root, /sys, cgroups and the kernel's settings are mounted read-only",
+        prints(_READ_ONLY, b"['ro', 'ro', 'ro'] []\n", "root, /proc/sys, /sys; writable ones"),
+    ),
     Probe(
         "escape-mounted",
         "nothing of the host is mounted; the writable places are known; kernel files are masked",
         _mounts,
     ),
-    Probe("escape-processes", "only the sandbox's own processes are seen", _processes),
+    Probe(
+        "escape-processes",
+        "only the sandbox's own processes are seen",
+        prints(_PROCESSES, b"True True []\n", "few, process 1, foreign"),
+    ),
     Probe(
         "escape-runner",
         "no process of ours can be signalled, traced, read, written to, overwritten or limited",
@@ -302,18 +289,24 @@ PROBES = (
         _others_seen,
     ),
     Probe("escape-secrets", "what an exec left behind shows its secrets to nobody", _secrets),
-    Probe("escape-dev", "/dev holds the usual devices only", _devices),
+    Probe("escape-dev", "/dev holds the usual devices only", prints(_DEVICES, b"True []\n", "null, and unusual ones")),
     Probe("escape-limits", "the kernel holds the limits that were asked", _limits),
     Probe("escape-descriptors", "a tool inherits three descriptors, and no directory of the host", _descriptors),
-    Probe("escape-ipc", "no shared memory, semaphore or queue of others is seen", _ipc),
+    Probe(
+        "escape-ipc",
+        "no shared memory, semaphore or queue of others is seen",
+        prints(_IPC, b"[1, 1, 1]\n", "lines of the tables"),
+    ),
     Probe("escape-links", "links out of the workspace are shown and never followed", _links),
     Probe(
         "escape-race-reads",
         "a read through a directory that is swapped for a link never leads out (CVE-2018-15664)",
-        _race_of_reads,
+        _race("raced-read", write=False),
     ),
     Probe(
-        "escape-race-writes", "a write through a directory that is swapped for a link never leads out", _race_of_writes
+        "escape-race-writes",
+        "a write through a directory that is swapped for a link never leads out",
+        _race("raced-write", write=True),
     ),
     Probe("escape-hard-links", "the system's files cannot be linked into the workspace", _hard_links),
     Probe("escape-own-files", "root's files are read by nobody", _own_files),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from codesdk.sandbox.selfcheck.context import ProbeContext
 from codesdk.sandbox.selfcheck.escape_attempts import refused_with
-from codesdk.sandbox.selfcheck.expectations import expect_equal, expect_exit
-from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.probe import Probe, prints
 
 _CONNECT = """
 def connect(address, port=80):
@@ -57,25 +55,22 @@ own = socket.socket(socket.AF_UNIX); own.bind("\\0codesdk-probe"); own.listen()
 print(before, [n for n in names() if n not in before])
 """
 
-
-def _interfaces(context: ProbeContext) -> None:
-    expect_equal("interfaces and routes", expect_exit(context.python(_INTERFACES)).stdout, b"['lo']\n0\n")
-
-
-def _sockets(context: ProbeContext) -> None:
-    expect_equal("looked, and found", expect_exit(context.python(_SOCKETS)).stdout, b"True []\n")
-
-
-def _abstract(context: ProbeContext) -> None:
-    expect_equal(
-        "abstract sockets, and the control", expect_exit(context.python(_ABSTRACT)).stdout, b"[] ['@codesdk-probe']\n"
-    )
-
-
 PROBES = (
-    Probe("escape-engine-socket", "no socket of the engine, nor any other, lies in the file system", _sockets),
-    Probe("escape-abstract-sockets", "no abstract socket of the host can be seen (CVE-2020-15257)", _abstract),
-    Probe("escape-interfaces", "there is loopback, and no route", _interfaces),
+    Probe(
+        "escape-engine-socket",
+        "no socket of the engine, nor any other, lies in the file system",
+        prints(_SOCKETS, b"True []\n", "searched, and found"),
+    ),
+    Probe(
+        "escape-abstract-sockets",
+        "no abstract socket of the host can be seen (CVE-2020-15257)",
+        prints(_ABSTRACT, b"[] ['@codesdk-probe']\n", "abstract sockets, and the control"),
+    ),
+    Probe(
+        "escape-interfaces",
+        "there is loopback, and no route",
+        prints(_INTERFACES, b"['lo']\n0\n", "interfaces and routes"),
+    ),
     Probe(
         "escape-metadata",
         "a cloud's metadata addresses lead nowhere",

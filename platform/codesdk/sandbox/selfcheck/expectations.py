@@ -30,7 +30,7 @@ def expect(met: object, otherwise: str) -> None:
 def expect_equal(what: str, seen: object, wanted: object) -> None:
     """Raise `ProbeFailed` unless the two values are equal."""
     if seen != wanted:
-        raise ProbeFailed(f"{what}: {_short(seen)}, where {_short(wanted)} must be seen")
+        raise ProbeFailed(f"{what}: {_short(seen)}, expected {_short(wanted)}")
 
 
 def expect_exit(ran: CompletedExec, code: int = 0) -> CompletedExec:
@@ -38,7 +38,7 @@ def expect_exit(ran: CompletedExec, code: int = 0) -> CompletedExec:
     result = ran.result
     if (result.kind, result.exit_code) != (ExitKind.EXITED, code):
         how = f"{result.kind} with code {result.exit_code}, signal {result.signal} {result.error}"
-        raise ProbeFailed(f"it {how.strip()}, where exit code {code} must be seen: {_short(ran.stderr[-300:])}")
+        raise ProbeFailed(f"it {how.strip()}, expected exit code {code}: {_short(ran.stderr[-300:])}")
     return ran
 
 

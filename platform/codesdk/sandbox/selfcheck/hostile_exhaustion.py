@@ -6,7 +6,7 @@ from codesdk.sandbox.port import ExitKind, FileError, FileWrite
 from codesdk.sandbox.selfcheck.behaviour_files import expect_refused, write_files
 from codesdk.sandbox.selfcheck.context import ProbeContext
 from codesdk.sandbox.selfcheck.expectations import expect, expect_end, expect_equal, expect_exit
-from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.probe import Check, Probe, prints
 
 MIB = 1 << 20
 FEW_PROCESSES = 20
@@ -24,11 +24,11 @@ def _expect_no_processes(context: ProbeContext, sandbox: object) -> None:
 def _fork_bomb(context: ProbeContext) -> None:
     program = """
 import os
-print("lit", flush=True); told = False
+print("lit", flush=True); printed = False
 while True:
     try: os.fork()
     except OSError as error:
-        if not told: os.write(1, b"EAGAIN\\n" if error.errno == 11 else b"other\\n"); told = True
+        if not printed: os.write(1, b"EAGAIN\\n" if error.errno == 11 else b"other\\n"); printed = True
 """
     with context.own() as sandbox:
         ran = expect_end(context.python(program, sandbox, timeout_s=1.0), ExitKind.TIMED_OUT)
@@ -41,7 +41,7 @@ def _shell_fork_bomb(context: ProbeContext) -> None:
     with context.own() as sandbox:
         ran = context.sh("trap '' TERM; echo lit; f() { f | f & f; }; f", sandbox, timeout_s=0.7)
         expect_end(ran, ExitKind.TIMED_OUT, ExitKind.EXITED, ExitKind.SIGNALED)
-        expect_equal("its first word", ran.stdout[:3], b"lit")
+        expect_equal("first output", ran.stdout[:3], b"lit")
         _expect_no_processes(context, sandbox)
 
 
@@ -73,7 +73,7 @@ for _ in range(90):
 time.sleep(0.2); print("made")
 """
     count = "import os\nprint(sum(open(f'/proc/{p}/stat','rb').read().rpartition(b')')[2].split()[0] == b'Z' for p in os.listdir('/proc') if p.isdigit()))"
-    expect_equal("its word", expect_exit(context.python(program)).stdout, b"made\n")
+    expect_equal("stdout", expect_exit(context.python(program)).stdout, b"made\n")
     expect_equal("zombies afterwards", expect_exit(context.python(count)).stdout, b"0\n")
 
 
@@ -130,15 +130,13 @@ def _single_bytes(context: ProbeContext) -> None:
         expect_equal("output", (ran.stdout, ran.stderr), (b"o" * 30000, b"e" * 30000))
 
 
-def _descriptors(context: ProbeContext) -> None:
-    program = """
+_DESCRIPTORS = """
 import os, errno
 held = []
 try:
     while True: held.append(os.open("/dev/null", os.O_RDONLY))
 except OSError as error: print(errno.errorcode[error.errno], len(held) < 2000)
 """
-    expect_equal("its end", expect_exit(context.python(program)).stdout, b"EMFILE True\n")
 
 
 def _pipes(context: ProbeContext) -> None:
@@ -154,12 +152,12 @@ print(held)
     with context.own(memory_bytes=128 * MIB) as sandbox:
         ran = context.python(program, sandbox)
         expect_end(ran, ExitKind.EXITED, ExitKind.OOM_KILLED)
-        expect(ran.stdout or ran.result.oom_kills, "it said nothing and nothing was killed")
+        expect(ran.stdout or ran.result.oom_kills, "it printed nothing and nothing was killed")
 
 
 def _sparse(context: ProbeContext) -> None:
     ran = context.sh("echo begun; truncate -s 1024T sparse")
-    expect_equal("its first word", ran.stdout, b"begun\n")
+    expect_equal("first output", ran.stdout, b"begun\n")
     expect(ran.result.exit_code != 0 or ran.result.signal, "a file of 1024 TiB was made")
     context.sh("rm -f sparse")
 
@@ -171,28 +169,20 @@ def _file_size(context: ProbeContext) -> None:
         expect_refused(sandbox.files.write((FileWrite(path="big2", content=bytes(2 * MIB + 1)),)), FileError.TOO_LARGE)
 
 
-def _full(place: str, size: str) -> str:
-    return f"dd if=/dev/zero of={place}/fill bs=1M count=600 2>&1 | grep -o 'No space left on device'; wc -c < {place}/fill; {size}"
+def _fills(place: str, field: str) -> Check:
+    """Return a check that a directory holds as many bytes as this field of the profile."""
+    fill = f"dd if=/dev/zero of={place}/fill bs=1M count=600 2>&1 | grep -o 'No space left on device'"
+
+    def check(context: ProbeContext) -> None:
+        size = getattr(context.spec().profile, field)
+        with context.own() as sandbox:
+            ran = context.sh(f"{fill}; wc -c < {place}/fill; rm {place}/fill", sandbox)
+            expect_equal("error, and size", ran.stdout, f"No space left on device\n{size}\n".encode())
+
+    return check
 
 
-def _tmp(context: ProbeContext) -> None:
-    with context.own() as sandbox:
-        ran = context.sh(_full("/tmp", "rm /tmp/fill"), sandbox)  # noqa: S108 - inside
-        expect_equal(
-            "its end, and size", ran.stdout, f"No space left on device\n{context.spec().profile.tmp_bytes}\n".encode()
-        )
-
-
-def _shm(context: ProbeContext) -> None:
-    with context.own() as sandbox:
-        ran = context.sh(_full("/dev/shm", "rm /dev/shm/fill"), sandbox)  # noqa: S108 - inside
-        expect_equal(
-            "its end, and size", ran.stdout, f"No space left on device\n{context.spec().profile.shm_bytes}\n".encode()
-        )
-
-
-def _inodes(context: ProbeContext) -> None:
-    program = """
+_INODES = """
 import errno, os
 os.mkdir("/tmp/many")
 try:
@@ -200,8 +190,6 @@ try:
     print("all")
 except OSError as error: print(errno.errorcode[error.errno])
 """
-    with context.own() as sandbox:
-        expect_equal("its end", expect_exit(context.python(program, sandbox)).stdout, b"ENOSPC\n")
 
 
 def _workspace(context: ProbeContext) -> None:
@@ -230,7 +218,7 @@ def _spinning(context: ProbeContext) -> None:
         ran = expect_exit(context.run("echo", "well", sandbox=sandbox))
         expect(ran.took_s < 5, f"another exec took {ran.took_s:.1f} s meanwhile")  # noqa: PLR2004 - far from starving
         expect(spinning.cancel(), "it could not be cancelled")
-        expect_equal("its first word", expect_end(spinning.end(), ExitKind.CANCELLED).stdout, b"lit\n")
+        expect_equal("first output", expect_end(spinning.end(), ExitKind.CANCELLED).stdout, b"lit\n")
 
 
 PROBES = (
@@ -250,13 +238,13 @@ PROBES = (
     Probe(
         "hostile-output-dribble", "60,000 writes of one byte each arrive and do not exhaust the runner", _single_bytes
     ),
-    Probe("hostile-descriptors", "descriptors run into their limit", _descriptors),
+    Probe("hostile-descriptors", "descriptors run into their limit", prints(_DESCRIPTORS, b"EMFILE True\n")),
     Probe("hostile-pipes", "kernel memory in pipes is bounded", _pipes),
     Probe("hostile-sparse-file", "a sparse file of 1024 TiB is refused", _sparse),
     Probe("hostile-file-size", "a file ends at the profile's size", _file_size),
-    Probe("hostile-fill-tmp", "/tmp has its size", _tmp),  # noqa: S108 - a sentence
-    Probe("hostile-fill-shm", "/dev/shm has its size", _shm),  # noqa: S108 - a sentence
-    Probe("hostile-inodes", "the number of files in /tmp is bounded", _inodes),
+    Probe("hostile-fill-tmp", "/tmp has its size", _fills("/tmp", "tmp_bytes")),  # noqa: S108 - inside
+    Probe("hostile-fill-shm", "/dev/shm has its size", _fills("/dev/shm", "shm_bytes")),  # noqa: S108 - inside
+    Probe("hostile-inodes", "the number of files in /tmp is bounded", prints(_INODES, b"ENOSPC\n", own=True)),
     Probe("hostile-fill-workspace", "a full workspace is a clear error, and room helps", _workspace),
     Probe("hostile-watches", "file watches run into a limit", _watches),
     Probe(

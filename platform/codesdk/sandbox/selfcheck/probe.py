@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 
 from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.selfcheck.context import ProbeContext
+from codesdk.sandbox.selfcheck.expectations import expect_equal, expect_exit
 
 
 class Group(StrEnum):
@@ -49,6 +51,16 @@ class Probe:
     """One check of a sandbox."""
 
     name: str
-    sees: str
-    """The expected behaviour, as a statement."""
+    statement: str
+    """The expected behaviour."""
     check: Check
+
+
+def prints(program: str, stdout: bytes, what: str = "stdout", *, own: bool = False) -> Check:
+    """Return a check that this Python program prints exactly `stdout`. `own`: in a sandbox of its own."""
+
+    def check(context: ProbeContext) -> None:
+        with context.own() if own else nullcontext(context.sandbox) as sandbox:
+            expect_equal(what, expect_exit(context.python(program, sandbox)).stdout, stdout)
+
+    return check

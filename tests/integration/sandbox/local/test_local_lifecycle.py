@@ -155,10 +155,10 @@ def test_a_workspace_of_any_depth_names_and_modes_is_removed(sandboxes, make_spe
 def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spec):
     with pytest.raises(LocalRefused, match="runsc"):
         sandboxes.open(make_spec(runtime="runsc"))
-    with pytest.raises(LocalRefused, match="not written"):
+    with pytest.raises(LocalRefused, match="read-only or no workspace"):
         sandboxes.open(make_spec(workspace_mode="ro"))
     lent = SharedWorkspace(owner="sbx_other", place="/workspace")
-    with pytest.raises(LocalRefused, match="only read"):
+    with pytest.raises(LocalRefused, match="another workspace"):
         sandboxes.open(make_spec().model_copy(update={"borrows": lent}))
 
 

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from codesdk.sandbox.egress.connection_attempt import Reason
 from codesdk.sandbox.egress.exec_allowance import ATTEMPTS_PER_CONNECTION, ExecAllowance
-from codesdk.sandbox.egress.rules import DENY_ALL, EgressRule, EgressRules, EgressRulesInvalid, Protocol, parse_rules
+from codesdk.sandbox.egress.rules import DENY_ALL, EgressRule, EgressRules, Protocol
 from egress_stage import rules
 
 
@@ -89,14 +89,9 @@ def test_two_rules_for_one_place_are_refused():
 @pytest.mark.parametrize(
     "document", [[], "packages.example", {"rules": [{"hots": "a.example"}]}, {"rules": [{"host": "*"}]}, {"rules": {}}]
 )
-def test_rules_that_cannot_be_read_are_a_fault_and_not_an_empty_or_open_list(document):
-    with pytest.raises(EgressRulesInvalid) as caught:
-        parse_rules(document)
-    assert "nothing is allowed" in str(caught.value)
-
-
-def test_no_document_is_nothing_allowed():
-    assert parse_rules(None) == DENY_ALL
+def test_malformed_rules_are_refused(document):
+    with pytest.raises(ValidationError):
+        EgressRules.model_validate(document)
 
 
 def test_rules_survive_the_container_label():

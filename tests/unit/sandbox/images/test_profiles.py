@@ -18,11 +18,22 @@ from codesdk.sandbox.egress.intersection import intersect, restrict_to_hosts
 from codesdk.sandbox.egress.rules import EgressRules, Protocol
 from codesdk.sandbox.isolation.spec import RESERVED_PIDS
 from codesdk.sandbox.profiles.loader import ProfileInvalid, ProfileUnknown, load_profiles, read_profile, schema
-from codesdk.sandbox.profiles.profile import RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode, looser
+from codesdk.sandbox.profiles.profile import RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode
 
 SHIPPED = Path(__file__).resolve().parents[4] / "sandbox-images" / "profiles"
 FILES = sorted(SHIPPED.glob("*.yaml"))
 HEAD = "version: 1\nname: mine\ndescription: For a test.\n"
+
+
+def looser(profile, than):
+    """Fields in which `profile` grants more than `than`, or something different."""
+    return tuple(name for name in Profile.model_fields if not within(name, getattr(profile, name), getattr(than, name)))
+
+
+def within(name, value, bound):
+    if name not in TIGHTER:
+        return value == bound
+    return TIGHTER[name](value, value) == TIGHTER[name](bound, value)  # with itself: puts rules in the same order
 
 
 def read(tmp_path: Path, text: str, name: str = "mine") -> Profile:

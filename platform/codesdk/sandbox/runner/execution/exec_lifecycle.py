@@ -44,10 +44,10 @@ class SubreaperHandle:
     def is_idle(self) -> bool:
         """Return whether the subreaper is alive and idle: at most its pid report is unread."""
         try:
-            said = self.control.recv(1 << 12, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
+            report = self.control.recv(1 << 12, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
-        return said.count(b"\n") == 1 and said.endswith(b"\n")
+        return report.count(b"\n") == 1 and report.endswith(b"\n")
 
     def dismiss(self) -> None:
         """Close the socket, which makes the subreaper exit."""
@@ -174,7 +174,7 @@ class Exec:
         if self._usage is not None:
             return  # its tree had already ended
         self._usage = {}
-        self._failed = self._failed or "the exec's supervisor was killed"
+        self._failed = self._failed or "the exec's subreaper was killed"
         self._kill(0, _KILL, lambda: None)
         self._enter("drain", _DRAIN_S, None)
 
@@ -261,7 +261,6 @@ class Exec:
 
     def _build_result(self) -> dict[str, Any]:
         usage = self._usage or {}
-        counts = self.spool.counts()
         before, after = self._oom_before, self._oom.count()
         oom = after - before if before is not None and after is not None else 0
         code = number = None
@@ -279,11 +278,12 @@ class Exec:
             "cpu_s": round(usage.get("cpu_s", 0.0), 6),
             "max_rss_kb": usage.get("max_rss_kb", 0),
             "oom_kills": oom,
-            **{
-                name: {"bytes": seen, "dropped": lost, "gap": gap if lost else 0}
-                for name, (seen, lost, gap) in zip(STREAMS, counts)
-            },
+            **self._counts(),
         }
+
+    def _counts(self) -> dict[str, dict[str, int]]:
+        counts = zip(STREAMS, self.spool.counts())
+        return {name: {"bytes": seen, "dropped": lost, "gap": gap if lost else 0} for name, (seen, lost, gap) in counts}
 
     def _kind(self, code: int | None, number: int | None, oom: int) -> str:
         if self._end_reason is not None:
@@ -298,7 +298,6 @@ class Exec:
 
     def state(self) -> dict[str, Any]:
         """Return the current state, with the fields of `port.Process`."""
-        counts = self.spool.counts()
         return {
             "call": self.key[0],
             "attempt": self.key[1],
@@ -306,10 +305,7 @@ class Exec:
             "background": bool(self._request.get("background")),
             "age_s": round(time.monotonic() - self._started, 3),
             "result": self.result,
-            **{
-                name: {"bytes": seen, "dropped": lost, "gap": gap if lost else 0}
-                for name, (seen, lost, gap) in zip(STREAMS, counts)
-            },
+            **self._counts(),
         }
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 
+from codesdk.sandbox.runner.event_loop import PendingAnswers
 from codesdk.sandbox.runner.execution.exec_lifecycle import Exec, Key
 from codesdk.sandbox.runner.execution.execs import Execs
 from codesdk.sandbox.runner.execution.spool import STREAMS, Cursor
@@ -22,21 +22,9 @@ if TYPE_CHECKING:
     Reply = Callable[[int, Header, bytes], None]
     ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
 
-MAX_WAIT_S = 20.0
-"""Longest time that an answer is delayed; below the worker's own timeout."""
-MAX_PENDING_ANSWERS = 64
 MAX_OUTPUT_BYTES = 1024 * 1024
 """Maximum output bytes in one answer."""
 SIGNALS = range(1, 32)
-
-
-class _PendingAnswer:
-    """An answer that waits for an event or its deadline."""
-
-    def __init__(self, deadline: float, is_ready: Callable[[], bool], answer: Callable[[], None]) -> None:
-        self.deadline = deadline
-        self.is_ready = is_ready
-        self.answer = answer
 
 
 class ExecRequests:
@@ -58,7 +46,9 @@ class ExecRequests:
         self._reply = reply
         self._reply_coalesced = reply_coalesced
         self._reply_later = reply_later
-        self._pending_answers: list[_PendingAnswer] = []
+        self._pending_answers = PendingAnswers()
+        self.next_deadline = self._pending_answers.next_deadline
+        self.tick = self._pending_answers.tick
         self.listeners: dict[Key, Cursor] = {}
         """Execs whose output and exit are sent as events to the current connection."""
         self.generation = 0
@@ -85,32 +75,11 @@ class ExecRequests:
         if self.checks is not None:
             self.checks.restart()
 
-    def next_deadline(self) -> float | None:
-        """Return the earliest deadline of a pending answer, on the monotonic clock."""
-        return min((wait.deadline for wait in self._pending_answers), default=None)
-
-    def tick(self) -> None:
-        """Send answers that are ready or due."""
-        if not self._pending_answers:
-            return
-        now = time.monotonic()
-        due = [wait for wait in self._pending_answers if wait.deadline <= now or wait.is_ready()]
-        self._pending_answers = [wait for wait in self._pending_answers if wait not in due]
-        for wait in due:
-            wait.answer()
-
-    def _answer_when(self, header: Header, is_ready: Callable[[], bool], answer: Callable[[], None]) -> None:
-        seconds = min(float(header.get("wait_s", 0.0)), MAX_WAIT_S)
-        if seconds <= 0 or is_ready() or len(self._pending_answers) >= MAX_PENDING_ANSWERS:
-            answer()
-        else:
-            self._pending_answers.append(_PendingAnswer(time.monotonic() + seconds, is_ready, answer))
-
     def _find_exec(self, message: Message) -> Exec | None:
         found = self._execs.get(_key(message.header))
         if found is None:
             self._reply(
-                message.number, {"error": "NO_SUCH_EXEC", "message": "it was never started, or is forgotten"}, b""
+                message.number, {"error": "NO_SUCH_EXEC", "message": "it was never started, or was acknowledged"}, b""
             )
         return found
 
@@ -162,7 +131,7 @@ class ExecRequests:
         if self._execs.full():
             return {"error": "BUSY", "message": "too many execs run in this sandbox"}
         if self.is_frozen:
-            text = "the tools stand still, for a snapshot perhaps; try again after it"
+            text = "tools are frozen for a snapshot; try again after it"
             return {"error": "BUSY", "held": True, "message": text}
         why = "" if header.get("probe") else self.exec_blocker()
         return {"error": "NO_SPACE", "message": why} if why else None
@@ -195,7 +164,7 @@ class ExecRequests:
             return
         number = int(message.header["signal"])
         if number not in SIGNALS:
-            raise ValueError("no signal")
+            raise ValueError("not a signal number")
         answer = self._reply_later(message.number)
         found.signal(number, lambda sent: answer({"sent": sent}, b""))
 
@@ -222,7 +191,7 @@ class ExecRequests:
             words = {"offset": at, "seen": found.spool.seen[stream], "over": found.result is not None}
             self._reply(message.number, words, data)
 
-        self._answer_when(header, lambda: found.spool.seen[stream] > offset or found.result is not None, answer)
+        self._pending_answers.add(header, lambda: found.spool.seen[stream] > offset or found.result is not None, answer)
 
     def _input(self, message: Message) -> None:
         found = self._find_exec(message)
@@ -237,7 +206,7 @@ class ExecRequests:
                 count = stdio.write(message.body, bool(header.get("end")))
             self._reply(message.number, {"taken": count, "offset": stdio.taken, "open": stdio.is_open}, b"")
 
-        self._answer_when(header, lambda: stdio.room > 0 or not stdio.is_open, answer)
+        self._pending_answers.add(header, lambda: stdio.room > 0 or not stdio.is_open, answer)
 
     def _resize(self, message: Message) -> None:
         found = self._find_exec(message)

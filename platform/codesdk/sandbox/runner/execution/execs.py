@@ -86,7 +86,7 @@ class Execs:
         return found
 
     def _start_barrier(self, request: dict[str, Any]) -> list[int]:
-        """Set `alone` if no tool process exists, and make later starts wait for that one.
+        """Set `is_first` if no tool process exists, and make later starts wait for that one.
 
         A subreaper that starts a tool alone has the tool's real uid meanwhile (see `spawn`). It holds one end of a pipe
         until it is root again; later subreapers get the other end and wait for EOF.
@@ -95,7 +95,7 @@ class Execs:
             if self._barrier_fd >= 0:
                 os.close(self._barrier_fd)
             self._barrier_fd, theirs = os.pipe()
-            request["alone"] = True
+            request["is_first"] = True
             return [theirs]
         return [os.dup(self._barrier_fd)] if self._barrier_fd >= 0 else []
 

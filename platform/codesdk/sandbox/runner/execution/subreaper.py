@@ -195,7 +195,7 @@ class Subreaper:
                 return
             request, fds = received
             stdio, other = fds[: request["stdio"]], fds[request["stdio"] :]
-            if not request.get("alone"):
+            if not request.get("is_first"):
                 for fd in other:
                     os.read(fd, 1)  # EOF once the subreaper with the other end is root again
             leader, failed = self._start(request, stdio)
@@ -224,7 +224,7 @@ class Subreaper:
         """Start the leader with the tool's rights; returns its pid and "", or 0 and the reason for the failure."""
         uid = self._config.uid
         # With the tool's real uid this process could be killed by tools, so take it only while none runs. See `Execs`.
-        is_open = bool(request.get("alone")) and not request.get("probe")
+        is_open = bool(request.get("is_first")) and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
         try:
@@ -285,23 +285,23 @@ class Subreaper:
     def _reap_tree(self, leader: int) -> None:
         """Reap until the tree is empty, and report the result."""
         cpu, peak, options = 0.0, 0, _WAIT_ALL
-        said: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         while True:
             try:
                 pid, status, usage = os.wait4(-1, options)
             except ChildProcessError:
                 break
             if pid == 0:  # the leader has ended, other processes of its tree have not
-                self._report(**said)
-                said, options = {}, _WAIT_ALL
+                self._report(**report)
+                report, options = {}, _WAIT_ALL
                 continue
             cpu += usage.ru_utime + usage.ru_stime
             peak = max(peak, usage.ru_maxrss)
             if pid == leader:
-                said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
+                report, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
         if not self._is_reaper and not escaped_processes.kill_group(escaped_processes.group_of_exec(self._starts)):
-            said["left"] = True
-        self._report(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
+            report["left"] = True
+        self._report(empty=True, cpu_s=cpu, max_rss_kb=peak, **report)
 
 
 def _set_rlimits(limits: dict[str, int]) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import Union
 
 WINDOW = 256 * 1024
 """Bytes granted per stream and direction: 5 MB/s at a round trip of 50 ms."""
@@ -37,37 +36,35 @@ class MuxError(Exception):
     """The other side broke the protocol."""
 
 
-class StreamOpened:
-    """The other side opened a stream."""
+class Event:
+    """What the other side did to a stream."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+
+
+class StreamOpened(Event):
+    """The other side opened the stream."""
 
     def __init__(self, stream: int, label: bytes) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.label = label
 
 
-class DataReceived:
-    """Bytes of a stream. Call `consumed` once they are passed on, which grants as many again."""
+class DataReceived(Event):
+    """Bytes of the stream. Call `consumed` once they are passed on, which grants as many again."""
 
     def __init__(self, stream: int, data: bytes) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.data = data
 
 
-class StreamEnded:
+class StreamEnded(Event):
     """The other side sends no more on this stream; it may still receive."""
 
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
 
-
-class StreamReset:
+class StreamReset(Event):
     """The other side ended the stream at once, in both directions."""
-
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
-
-
-Event = Union[StreamOpened, DataReceived, StreamEnded, StreamReset]
 
 
 class _Stream:
@@ -222,7 +219,7 @@ class Multiplexer:
         found = self._streams.get(stream)
         if found is None:
             if not self._newest - _HISTORY < stream <= self._newest:
-                raise MuxError("a frame of a stream that never was")
+                raise MuxError("a frame of an unknown stream")
             return  # sent before the other side got our RESET or FIN
         if kind == DATA:
             yield from self._on_data(stream, found, payload)

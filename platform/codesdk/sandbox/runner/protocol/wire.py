@@ -278,7 +278,7 @@ def _parse(number: int, payload: bytes) -> Message:
     try:
         header = load_json(payload[_LEN.size : _LEN.size + length])
     except (ValueError, RecursionError) as error:
-        raise Malformed("a header that is no JSON") from error
+        raise Malformed("a header that is not JSON") from error
     if not isinstance(header, dict):
-        raise Malformed("a header that is no object")
+        raise Malformed("a header that is not an object")
     return Message(number, header, payload[_LEN.size + length :])

@@ -46,7 +46,7 @@ def check(archive: bytes, workspace: str, max_bytes: int = MAX_BYTES) -> None:
     try:
         _check(workspace, archive, max_bytes)
     except (tarfile.TarError, EOFError, ValueError, OSError, zlib.error) as error:
-        raise OperationRefused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
+        raise OperationRefused("ARCHIVE_REFUSED", "it is not a readable tar: " + str(error)) from error
 
 
 def _members(archive: bytes) -> tarfile.TarFile:

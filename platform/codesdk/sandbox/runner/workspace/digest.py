@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -26,3 +28,12 @@ def text(found: Any) -> str:
 def of(data: bytes | bytearray) -> str:
     """Return `sha256:…` of bytes."""
     return text(sha256(data))
+
+
+def of_file(fd: int, limit: int) -> str:
+    """Return `sha256:…` of an open file's next bytes, at most `limit`."""
+    found = sha256()
+    while limit > 0 and (part := os.read(fd, min(1 << 18, limit))):
+        found.update(part)
+        limit -= len(part)
+    return text(found)

@@ -32,7 +32,7 @@ def make_directory(root: Root, path: str) -> Info:
             os.mkdir(name, 0o755, dir_fd=directory)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-                raise OperationRefused("NOT_A_DIRECTORY", "there is something else of that name") from None
+                raise OperationRefused("NOT_A_DIRECTORY", "something else has that name") from None
         finally:
             os.close(directory)
     fd = root.open(clean, os.O_RDONLY | os.O_DIRECTORY)
@@ -67,13 +67,13 @@ def _rename_new(source: int, name: str, target: int, new_name: str) -> None:
     try:
         kernel.rename_new(source, name, target, new_name)
     except FileExistsError:
-        raise OperationRefused("CONFLICT", "there is something of the new name already") from None
+        raise OperationRefused("CONFLICT", "the new name already exists") from None
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EINVAL):
             raise
         # Without RENAME_NOREPLACE: check, then rename. Moving a directory into itself also ends here and fails again.
         if _exists(new_name, target):
-            raise OperationRefused("CONFLICT", "there is something of the new name already") from None
+            raise OperationRefused("CONFLICT", "the new name already exists") from None
         os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
 
 

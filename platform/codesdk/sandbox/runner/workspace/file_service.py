@@ -9,7 +9,7 @@ from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.event_loop import EventLoop, SerialExecutor
 from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace import files
-from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, catch_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class FileService:
         def work() -> Callable[[], None]:
             if not job.claim():
                 return lambda: None
-            header, body = self._guarded(self.operations[name], message)
+            header, body = self._run(self.operations[name], message)
             return lambda: self._finish(key, job, header, body)
 
         (self.long_executor() if name in _LONG_OPERATIONS else self._short_executor).submit(work)
@@ -109,20 +109,20 @@ class FileService:
             self._long_executor = SerialExecutor("long", self._loop, self._take_tool_ids)
         return self._long_executor
 
-    def _guarded(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
-        """Run an operation and turn every error into an answer, so that the thread survives."""
-        try:
+    def _run(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
+        body = b""
+
+        def work() -> Header:
+            nonlocal body
             self.workspace().ensure_accessible()
             self.check(str(message.header["op"]))
-            return operation(message.header, message.body)
-        except OperationRefused as refused:
-            path = getattr(refused, "path", message.header.get("path", ""))
-            return {"refused": refused.error, "path": path, "message": refused.message}, b""
-        except OSError as error:
-            why = refusal_of(error)
-            return {"refused": why.error, "path": message.header.get("path", ""), "message": why.message}, b""
-        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
-            return {"error": "BAD_REQUEST", "message": repr(error)}, b""
+            header, body = operation(message.header, message.body)
+            return header
+
+        header = catch_errors(work)
+        if "refused" in header:
+            header["path"] = header["path"] or message.header.get("path", "")
+        return header, body
 
     def workspace(self) -> Root:
         """Return the open workspace."""

@@ -14,7 +14,7 @@ import time
 
 from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.workspace import files
-from codesdk.sandbox.runner.workspace.root import Root
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,11 @@ _MOVE_PAIR_S = 0.002
 _GONE_MESSAGE = "the watched directory was deleted or moved"
 
 
-class WatchEnded(Exception):
+class WatchEnded(OperationRefused):
     """The watch has ended; the message has the reason."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("TOO_LARGE", message)
 
 
 def _join(directory: str, name: str) -> str:
@@ -175,13 +178,8 @@ class InotifyWatcher:
         rest = [path]
         while rest:
             here = rest.pop()
-            try:
-                fd = self._root.open(here, _ENTER, 0, links=False)
-            except OSError as error:
-                if error.errno in _UNREADABLE_ERRORS:
-                    (self.unseen if found is None else found).append(("overflow", here, ""))
-                elif error.errno not in _GONE_ERRORS:
-                    raise
+            fd = _open_directory(self._root, here, self.unseen if found is None else found)
+            if fd < 0:
                 continue
             try:
                 self._add(fd, here)
@@ -255,13 +253,8 @@ class PollingWatcher:
         rest = [self._top]
         while rest:
             here = rest.pop()
-            try:
-                fd = self._root.open(here, _ENTER, 0, links=False)
-            except OSError as error:
-                if error.errno in _UNREADABLE_ERRORS:
-                    unseen.append(("overflow", here, ""))
-                elif error.errno not in _GONE_ERRORS:
-                    raise
+            fd = _open_directory(self._root, here, unseen)
+            if fd < 0:
                 continue
             try:
                 with os.scandir(fd) as entries:
@@ -277,12 +270,22 @@ class PollingWatcher:
                         if entry.name not in files.TEMPORARIES:
                             found[below] = _state(about, is_directory)
                         if len(found) > MAX_POLLED_ENTRIES:
-                            raise WatchEnded(
-                                "more than " + str(MAX_POLLED_ENTRIES) + " entries cannot be watched by looking at them"
-                            )
+                            raise WatchEnded("more than " + str(MAX_POLLED_ENTRIES) + " entries cannot be polled")
             finally:
                 os.close(fd)
         return found, unseen
+
+
+def _open_directory(root: Root, path: str, unseen: list[Change]) -> int:
+    """Open a directory. Returns -1 if it is gone, or if it can't be read and was added to `unseen`."""
+    try:
+        return root.open(path, _ENTER, 0, links=False)
+    except OSError as error:
+        if error.errno in _UNREADABLE_ERRORS:
+            unseen.append(("overflow", path, ""))
+        elif error.errno not in _GONE_ERRORS:
+            raise
+    return -1
 
 
 def _identity(root: Root, path: str) -> tuple[int, int]:

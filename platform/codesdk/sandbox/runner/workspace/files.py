@@ -64,7 +64,7 @@ def _regular(fd: int) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise OperationRefused("IS_A_DIRECTORY", "it is a directory")
     if not stat.S_ISREG(status.st_mode):
-        raise OperationRefused("NOT_A_FILE", "it is no regular file")
+        raise OperationRefused("NOT_A_FILE", "it is not a regular file")
     return status
 
 
@@ -186,9 +186,7 @@ def _with_path(path: str, refused: OperationRefused, done: list[Info]) -> Operat
     message = refused.message
     if done:
         message += "; already applied: " + ", ".join(str(info["path"]) for info in done[:10])
-    found = OperationRefused(refused.error, message)
-    found.path = path  # type: ignore[attr-defined]
-    return found
+    return OperationRefused(refused.error, message, path)
 
 
 def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:
@@ -230,7 +228,7 @@ def check(directory: int, name: str, item: Write) -> int:
         if item.content is not None or item.expect is not None:
             raise OperationRefused("NOT_A_FILE", "it is a symbolic link; write to the file that it points to")
     elif not stat.S_ISREG(before.st_mode):
-        raise OperationRefused("NOT_A_FILE", "it is no regular file")
+        raise OperationRefused("NOT_A_FILE", "it is not a regular file")
     elif item.expect is not None and _digest(directory, name, MAX_CHECKED) != item.expect:
         raise OperationRefused("CONFLICT", "the file has changed since it was read")
     return stat.S_IMODE(before.st_mode) & 0o777 if item.mode is None else item.mode & 0o777
@@ -250,13 +248,7 @@ def _digest(directory: int, name: str, limit: int) -> str:
     try:
         if _regular(fd).st_size > limit:
             raise OperationRefused("TOO_LARGE", "the file is too large for a precondition")
-        data = bytearray()
-        while len(data) <= limit:
-            part = os.read(fd, 1 << 20)
-            if not part:
-                break
-            data += part
-        return digest.of(bytes(data))
+        return digest.of_file(fd, limit)
     finally:
         os.close(fd)
 

@@ -150,7 +150,7 @@ class PreExecCheck:
             if len(self._queued) < MAX_QUEUED:
                 self._queued.append(message)
             else:
-                self._refuse(message.number, {"error": "BUSY", "message": "too much waits for a check of files"}, b"")
+                self._refuse(message.number, {"error": "BUSY", "message": "too many starts wait for a file check"}, b"")
             return True
         if not wanted:
             return False
@@ -164,7 +164,7 @@ class PreExecCheck:
             try:
                 why = first_difference(wanted, fingerprint_files(self._workspace(), [item[:2] for item in wanted]))
             except (OperationRefused, OSError, LookupError, TypeError, ValueError, MemoryError) as error:
-                why = "cannot be looked at: " + str(error)
+                why = "cannot be checked: " + str(error)
             return lambda: self._end(why)
 
         def frozen(all_stopped: bool) -> None:

@@ -69,17 +69,9 @@ def _digest(name: str, directory: int) -> str | None:
         fd = os.open(name, _READ, dir_fd=directory)
     except OSError:
         return None  # unreadable, or replaced meanwhile: compare size and mtime
-    made = digest.sha256()
-    left = MAX_HASHED
     try:
-        while left > 0:
-            part = os.read(fd, 1 << 18)
-            if not part:
-                break
-            made.update(part)
-            left -= len(part)
+        return digest.of_file(fd, MAX_HASHED)
     except OSError:
         return None
     finally:
         os.close(fd)
-    return digest.text(made)

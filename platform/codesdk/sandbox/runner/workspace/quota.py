@@ -96,7 +96,7 @@ class QuotaMonitor:
         if not _exceeds(self._used, self._hard_cap):
             return ""
         self._recount_wanted = True  # file operations may have made room
-        return "the workspace is far over its cap; delete files, not by a command, and try again"
+        return "the workspace is far over its cap; delete files with file operations, then try again"
 
     def check(self, operation: str) -> None:
         """Refuse operations that need space if there is none. Thread-safe.
@@ -109,7 +109,7 @@ class QuotaMonitor:
             self._recount_wanted = True  # the same thread counts after the deletion
         if operation in WRITE_OPERATIONS and self._is_full():
             self._recount_wanted = True  # a tool may have made room
-            raise OperationRefused("NO_SPACE", "the workspace is full; delete files to go on")
+            raise OperationRefused("NO_SPACE", "the workspace is full; delete files to continue")
 
     def _file_system(self) -> tuple[int, int]:
         about = os.fstatvfs(self._workspace().fd)
@@ -129,7 +129,7 @@ class QuotaMonitor:
                     break
                 except OSError as error:
                     if error.errno not in (errno.ESTALE, errno.EMFILE, errno.ENFILE):
-                        os.write(2, ("codesdk runner, tally: " + repr(error) + "\n").encode())
+                        os.write(2, ("codesdk runner, quota: " + repr(error) + "\n").encode())
             return lambda: self._on_counted(found, base, running, time.monotonic() - began)
 
         self._executor().submit(work)

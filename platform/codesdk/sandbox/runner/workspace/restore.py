@@ -27,7 +27,7 @@ class Feed:
         self._queue: SimpleQueue[tuple[bytes | None, Callable[[], None]]] = SimpleQueue()
         self._piece = memoryview(b"")
         self._is_over = False
-        self.finish: Callable[[], None] = _nothing
+        self.finish: Callable[[], None] = lambda: None
         """Confirms the last piece."""
 
     def put(self, piece: bytes | None, taken: Callable[[], None]) -> None:
@@ -59,17 +59,13 @@ class Feed:
         try:
             piece, taken = self._queue.get(timeout=PIECE_TIMEOUT_S)
         except Exception as error:  # _queue.Empty, whose name differs between Python versions
-            raise OperationRefused("ARCHIVE_REFUSED", "its next piece has not come") from error
+            raise OperationRefused("ARCHIVE_REFUSED", "its next piece did not arrive in time") from error
         if piece is None:
             self._is_over = True
             self.finish = taken
         else:
             self._piece = memoryview(piece)
             taken()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def unpack(root: Root, feed: Feed) -> int:
@@ -95,7 +91,7 @@ def unpack(root: Root, feed: Feed) -> int:
                 if member.isdir():
                     directories.append((name, member.mode & 0o777, archive.entry_times(member)))
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise OperationRefused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
+        raise OperationRefused("ARCHIVE_REFUSED", "it is not a readable tar: " + str(error)) from error
     for name, mode, times in reversed(directories):  # creating an entry changes its directory's time
         _settle(root, name, mode, times)
     return validator.count

@@ -12,21 +12,28 @@ import stat
 
 from codesdk.sandbox.runner import kernel
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Header = dict[str, Any]
+
 _PATH_MAX = 4096
 
 
 class OperationRefused(Exception):
     """A refused file operation: a value of `port.FileError` and a message."""
 
-    def __init__(self, error: str, message: str) -> None:
+    def __init__(self, error: str, message: str, path: str = "") -> None:
         super().__init__(message)
         self.error = error
         self.message = message
+        self.path = path
 
 
 _ERRORS = {
     errno.ENOENT: ("NOT_FOUND", "there is no such file or directory"),
-    errno.ENOTDIR: ("NOT_A_DIRECTORY", "a part of the path is no directory"),
+    errno.ENOTDIR: ("NOT_A_DIRECTORY", "a part of the path is not a directory"),
     errno.EISDIR: ("IS_A_DIRECTORY", "it is a directory"),
     errno.EACCES: ("PERMISSION_DENIED", "the tool user may not do this"),
     errno.EPERM: ("PERMISSION_DENIED", "the tool user may not do this"),
@@ -35,10 +42,10 @@ _ERRORS = {
     errno.ELOOP: ("OUTSIDE_WORKSPACE", "the path goes through a symbolic link that is not followed"),
     errno.ENAMETOOLONG: ("INVALID_PATH", "the path is too long"),
     errno.EINVAL: ("INVALID_PATH", "the path is not valid"),
-    errno.ENOSPC: ("NO_SPACE", "the workspace is full; delete files to go on"),
-    errno.EDQUOT: ("NO_SPACE", "the workspace is full; delete files to go on"),
+    errno.ENOSPC: ("NO_SPACE", "the workspace is full; delete files to continue"),
+    errno.EDQUOT: ("NO_SPACE", "the workspace is full; delete files to continue"),
     errno.EFBIG: ("TOO_LARGE", "the file is larger than the profile allows"),
-    errno.ENXIO: ("NOT_A_FILE", "it is no regular file"),
+    errno.ENXIO: ("NOT_A_FILE", "it is not a regular file"),
     errno.EMFILE: ("TOO_LARGE", "too many files at once"),
     errno.ENOTEMPTY: ("IS_A_DIRECTORY", "it is a directory that is not empty"),
 }
@@ -50,6 +57,19 @@ def refusal_of(error: OSError) -> OperationRefused:
     return OperationRefused(word, sentence)
 
 
+def catch_errors(work: Callable[[], Header]) -> Header:
+    """Run work and turn every error into an answer, so that the thread survives."""
+    try:
+        return work()
+    except OperationRefused as error:
+        refused = error
+    except OSError as error:
+        refused = refusal_of(error)
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        return {"error": "BAD_REQUEST", "message": repr(error)}
+    return {"refused": refused.error, "path": refused.path, "message": refused.message}
+
+
 def relative(path: str, workspace: str) -> str:
     """Return a path relative to the workspace; "." for the workspace itself.
 
@@ -57,7 +77,7 @@ def relative(path: str, workspace: str) -> str:
         OperationRefused: the path contains a NUL, is too long, or leaves the workspace lexically.
     """
     if "\0" in path:
-        raise OperationRefused("INVALID_PATH", "the path holds a NUL character")
+        raise OperationRefused("INVALID_PATH", "the path contains a NUL character")
     if len(os.fsencode(path)) >= _PATH_MAX:
         raise OperationRefused("INVALID_PATH", "the path is too long")
     if path.startswith("/"):
@@ -115,7 +135,7 @@ class Root:
             except OSError as error:
                 if error.errno != errno.EAGAIN:  # EAGAIN: something was renamed during the lookup
                     raise
-        raise OSError(errno.EXDEV, "renamed again and again while it was opened")
+        raise OSError(errno.EXDEV, "renamed repeatedly while it was opened")
 
     def _walk(self, path: str, flags: int, mode: int) -> int:
         parts = path.split("/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from codesdk.sandbox.runner.workspace.root import OperationRefused, refusal_of
+from codesdk.sandbox.runner.workspace.root import OperationRefused, catch_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class SnapshotService:
         transfer, self._current = self._current, None
         if transfer is not None:
             if transfer.feed is not None:
-                transfer.feed.put(None, _nothing)
-            self._freeze(False, _nothing)
+                transfer.feed.put(None, lambda: None)
+            self._freeze(False, lambda: None)
 
     def _find(self, message: Message) -> _Transfer:
         if self._current is None or self._current.identity != message.header.get("id"):
-            raise LookupError("there is no such snapshot or restore; it was given up or took too long")
+            raise LookupError("there is no such snapshot or restore; it was aborted or timed out")
         self._current.used = time.monotonic()
         return self._current
 
@@ -94,7 +94,7 @@ class SnapshotService:
         answer = self._reply_later(message.number)
         is_restore = message.header["op"] == "restore.open"
         if self._current is not None:
-            answer({"refused": "CONFLICT", "path": "", "message": "another snapshot or restore is under way"}, b"")
+            answer({"refused": "CONFLICT", "path": "", "message": "another snapshot or restore is in progress"}, b"")
             return
         if is_restore and self._mode != "rw":
             answer({"refused": "PERMISSION_DENIED", "path": "", "message": "tools may not write this workspace"}, b"")
@@ -104,7 +104,7 @@ class SnapshotService:
         replace = bool(message.header.get("replace"))
 
         def begin() -> Callable[[], None]:
-            outcome = self._catch_errors(lambda: self._prepare(transfer, is_restore, replace))
+            outcome = catch_errors(lambda: self._prepare(transfer, is_restore, replace))
             return lambda: begun(outcome)
 
         def begun(outcome: Header) -> None:
@@ -134,18 +134,6 @@ class SnapshotService:
         transfer.feed = restore.Feed()
         return {}
 
-    @staticmethod
-    def _catch_errors(work: Callable[[], Header]) -> Header:
-        try:
-            return work()
-        except OperationRefused as refused:
-            return {"refused": refused.error, "path": "", "message": refused.message}
-        except OSError as error:
-            why = refusal_of(error)
-            return {"refused": why.error, "path": "", "message": why.message}
-        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
-            return {"error": "BAD_REQUEST", "message": repr(error)}
-
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def _read(self, message: Message) -> None:
@@ -155,7 +143,7 @@ class SnapshotService:
 
         def work() -> Callable[[], None]:
             data = bytearray()
-            outcome = self._catch_errors(lambda: self._take(transfer, length, data))
+            outcome = catch_errors(lambda: self._take(transfer, length, data))
             return lambda: read(outcome, bytes(data))
 
         def read(outcome: Header, data: bytes) -> None:
@@ -195,18 +183,18 @@ class SnapshotService:
         def unpack() -> Header:
             return {"entries": restore.unpack(self._workspace(), feed)}
 
-        transfer.outcome = outcome = self._catch_errors(unpack)
+        transfer.outcome = outcome = catch_errors(unpack)
         if "entries" not in outcome:
-            self._catch_errors(
+            catch_errors(
                 lambda: {"cleared": directory_operations.clear(self._workspace().fd)}
             )  # leave an empty workspace instead of a partial one
-        self._catch_errors(feed.drain)
+        catch_errors(feed.drain)
         return feed.finish
 
     def _append(self, message: Message) -> None:
         transfer, answer = self._find(message), self._reply_later(message.number)
         if transfer.feed is None:
-            raise LookupError("it is no restore")
+            raise LookupError("it isn't a restore")
         is_last = message.header["op"] == "restore.commit"
 
         def taken() -> None:
@@ -214,7 +202,7 @@ class SnapshotService:
             answer(failed or {"taken": True}, b"")
 
         def committed() -> None:
-            answer(transfer.outcome or {"error": "BAD_REQUEST", "message": "it was given up"}, b"")
+            answer(transfer.outcome or {"error": "BAD_REQUEST", "message": "it was aborted"}, b"")
             if self._current is transfer:
                 transfer.feed = None
                 self.restart()
@@ -223,11 +211,4 @@ class SnapshotService:
             transfer.feed.put(None, committed)
         else:
             # Answers are written on the loop, not on the thread.
-            transfer.feed.put(message.body, lambda: self._post(taken))
-
-    def _post(self, call: Callable[[], None]) -> None:
-        self._executor().loop.post(call)
-
-
-def _nothing() -> None:
-    """Do nothing."""
+            transfer.feed.put(message.body, lambda: self._executor().loop.post(taken))

@@ -68,7 +68,7 @@ class Uploads:
 
     def _get(self, identity: str) -> _Upload:
         if identity not in self._uploads:
-            raise OperationRefused("NOT_FOUND", "there is no such upload; it was given up or took too long")
+            raise OperationRefused("NOT_FOUND", "there is no such upload; it was aborted or timed out")
         return self._uploads[identity]
 
     def append(self, identity: str, offset: int, data: bytes) -> int:
@@ -92,7 +92,7 @@ class Uploads:
         upload = self._get(identity)
         try:
             if digest.text(upload.hash) != expected:
-                raise OperationRefused("CONFLICT", "the bytes that arrived are not those that were sent")
+                raise OperationRefused("CONFLICT", "the received bytes differ from those that were sent")
             mode = files.check(upload.directory, upload.name, upload.item)
             os.fchmod(upload.fd, mode)
             os.rename(upload.temporary, upload.name, src_dir_fd=upload.directory, dst_dir_fd=upload.directory)

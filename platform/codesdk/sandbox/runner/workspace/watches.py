@@ -10,9 +10,10 @@ import os
 import select
 import time
 
+from codesdk.sandbox.runner.event_loop import PendingAnswers
 from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace import file_watcher, files
-from codesdk.sandbox.runner.workspace.root import OperationRefused, refusal_of, relative
+from codesdk.sandbox.runner.workspace.root import catch_errors, relative
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ MAX_WAITING = 4096
 """Maximum unread changes per watch."""
 MAX_WAITING_BYTES = 1024 * 1024
 """Maximum bytes of their paths; a path can have 4,096."""
-MAX_WAIT_S = 20.0
 IDLE_TIMEOUT_S = 600.0
 """Seconds without a read after which a watch ends."""
 POLL_INTERVAL_S = 1.0
@@ -104,7 +104,7 @@ class Watches:
         self._reply_later = reply_later
         self._use_inotify = use_inotify
         self._watches: dict[str, _Watch] = {}
-        self._pending_answers: list[tuple[float, _Watch, Callable[[], None]]] = []
+        self._pending_answers = PendingAnswers()
         self.handlers: dict[str, Callable[[Message], None]] = {
             "watch.open": self._open, "watch.read": self._read, "watch.close": self._close,
         }  # fmt: skip
@@ -113,8 +113,7 @@ class Watches:
         """Return when `tick` is due, on the monotonic clock."""
         times = [watch.poll_at for watch in self._watches.values() if watch.poll_at is not None]
         times += [watch.used + IDLE_TIMEOUT_S for watch in self._watches.values()]
-        times += [deadline for deadline, _, _ in self._pending_answers]
-        return min(times) if times else None
+        return min((time for time in (*times, self._pending_answers.next_deadline()) if time is not None), default=None)
 
     def tick(self) -> None:
         """Poll if due, answer pending reads, end watches that weren't read for `IDLE_TIMEOUT_S`."""
@@ -125,10 +124,7 @@ class Watches:
             elif watch.poll_at is not None and watch.poll_at <= now:
                 watch.poll_at = None
                 self._poll(watch)
-        due = [wait for wait in self._pending_answers if wait[0] <= now or wait[1].waiting or wait[1].over]
-        self._pending_answers = [wait for wait in self._pending_answers if wait not in due]
-        for _, _, answer in due:
-            answer()
+        self._pending_answers.tick()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -141,7 +137,7 @@ class Watches:
         watch = self._watches[identity] = _Watch(path)
 
         def work() -> Callable[[], None]:
-            outcome = self._catch_errors(lambda: self._begin(watch, path))
+            outcome = catch_errors(lambda: self._begin(watch, path))
             return lambda: begun(outcome)
 
         def begun(outcome: Header) -> None:
@@ -175,7 +171,7 @@ class Watches:
         watch = self._watches.get(str(header["id"]))
         answer = self._reply_later(message.number)
         if watch is None:
-            answer(_refused("NOT_FOUND", "there is no such watch; it was ended, or not read for too long"), b"")
+            answer(_refused("NOT_FOUND", "there is no such watch; it was ended, or not read in time"), b"")
             return
         watch.used = time.monotonic()
         after, limit = int(header["after"]), min(int(header["limit"]), MAX_WAITING)
@@ -188,11 +184,7 @@ class Watches:
             answer({"next": part[-1][0] if part else after, "over": over}, wire.dump_json(rows))
 
         watch.read(after, 0)
-        seconds = min(float(header.get("wait_s", 0.0)), MAX_WAIT_S)
-        if seconds <= 0 or watch.waiting or watch.over:
-            reply()
-        else:
-            self._pending_answers.append((time.monotonic() + seconds, watch, reply))
+        self._pending_answers.add(header, lambda: bool(watch.waiting or watch.over), reply)
 
     def _close(self, message: Message) -> None:
         self._reply_later(message.number)({"ended": self._end(str(message.header["id"]))}, b"")
@@ -234,7 +226,7 @@ class Watches:
 
         def work() -> Callable[[], None]:
             changes: list[Change] = []
-            outcome = self._catch_errors(lambda: self._read_changes(watch, watcher, changes))
+            outcome = catch_errors(lambda: self._read_changes(watch, watcher, changes))
             return lambda: seen(outcome, changes)
 
         def seen(outcome: Header, changes: list[Change]) -> None:
@@ -255,21 +247,6 @@ class Watches:
             watch.watcher = file_watcher.PollingWatcher(self._workspace(), watch.top)
             watcher.close()
         return {}
-
-    @staticmethod
-    def _catch_errors(work: Callable[[], Header]) -> Header:
-        """Run work and turn every error into an outcome, so that the thread survives."""
-        try:
-            return work()
-        except OperationRefused as refused:
-            return _refused(refused.error, refused.message)
-        except file_watcher.WatchEnded as ended:
-            return _refused("TOO_LARGE", str(ended))
-        except OSError as error:
-            why = refusal_of(error)
-            return _refused(why.error, why.message)
-        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
-            return {"error": "BAD_REQUEST", "message": repr(error)}
 
 
 def _refused(word: str, message: str) -> Header:
