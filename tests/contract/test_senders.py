@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from codesdk.domain.network.addresses import public_or_listed
 from codesdk.webhooks.delivery import Failure, Message
 from codesdk.webhooks.endpoint import InvalidEndpoint
 from codesdk.webhooks.fake import FakeSender
@@ -23,7 +22,7 @@ from codesdk.webhooks.http_client import WebhookClient
 from codesdk.webhooks.http_senders import ChatSender, WebhookSender, new_secret
 from codesdk.webhooks.mail_sender import MailSender, MailServer
 from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMessage, SendResult
-from receivers import mail_server, receiving
+from receivers import mail_server, public_or_listed, receiving
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 HOSTILE = "rm -rf /\x1b[2J<script>alert(1)</script> \u202egpj.exe <!channel> &amp;"

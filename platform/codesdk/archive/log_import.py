@@ -17,7 +17,7 @@ from codesdk.domain.events import EventUnreadable
 from codesdk.domain.ids import HostId, IdKind, PrincipalId, SessionId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.upcasting import read_event
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.eventlog.log import PAGE_SIZE
 from codesdk.storage.writer import Unit
@@ -34,20 +34,16 @@ CHUNK_BYTES = 1024 * 1024
 TRY_ANOTHER_COPY = "Use another copy of the export."
 
 
-class SessionExists(Fault):
+class SessionExists(Conflict):
     """A session with that id already exists."""
 
     code = "SESSION_EXISTS"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
-class ArtifactExists(Fault):
+class ArtifactExists(Conflict):
     """An artifact with that id already exists."""
 
     code = "ARTIFACT_EXISTS"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class LogGap(Fault):

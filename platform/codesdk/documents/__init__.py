@@ -3,13 +3,13 @@
 from codesdk.documents.document import (
     Document,
     DocumentUnreadable,
+    FileInvalid,
     Position,
     nearest,
     parse_document,
     read_document,
     read_text,
 )
-from codesdk.documents.faults import FileInvalid
 from codesdk.documents.formatting import dump_yaml, format_yaml
 from codesdk.documents.quantities import SIZE, TIME
 from codesdk.documents.reloading import FilePoller, ReloadedFiles, ReloadedFolders, fingerprint

@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
@@ -29,6 +30,8 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+
+from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 40
@@ -57,6 +60,29 @@ class DocumentUnreadable(Exception):
         self.place = place
         self.message = message
         self.suggestion = suggestion
+
+
+class FileInvalid(Fault):
+    """A file is invalid and not used. Each kind of file has a subclass with its own code."""
+
+    code = "FILE_INVALID"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
+        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
+        details: dict[str, object] = {"file": file, "line": line, "column": column}
+        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.problem = message
+        self.suggestion = suggestion
+
+    @classmethod
+    def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
+        """Create the fault for a parse error in `path`."""
+        return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)
 
 
 @dataclass(frozen=True)

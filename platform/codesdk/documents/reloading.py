@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from codesdk.documents.faults import FileInvalid
+from codesdk.documents.document import FileInvalid
 
 POLL_S = 1.0
 """Seconds between polls."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from codesdk.domain.ids import TenantId
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict
 
 UnitT_contra = TypeVar("UnitT_contra", contravariant=True)
 
@@ -37,12 +37,10 @@ class Resource(StrEnum):
     """
 
 
-class QuotaExceeded(Fault):
+class QuotaExceeded(Conflict):
     """The tenant has reached a limit; nothing was created."""
 
     code = "QUOTA_EXCEEDED"
-    status = 409
-    exit_code = ExitCode.FAILED
 
     def __init__(self, resource: Resource, *, used: int, limit: int, asked: int, advice: str) -> None:
         """`used` of `limit` are in use, and `asked` more were requested."""

@@ -9,18 +9,15 @@ from typing import ClassVar, NamedTuple, TypeGuard
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import ExitCode, Fault, Unavailable
 
 _NOTHING_LOST = "Nothing that was acknowledged is lost."
 
 
-class StorageUnavailable(Fault):
+class StorageUnavailable(Unavailable):
     """The database can't be opened, or is full, locked, damaged or gone."""
 
     code = "STORAGE_UNAVAILABLE"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
     retry_after_s: ClassVar[float | None] = 1.0
 
 

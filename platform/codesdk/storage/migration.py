@@ -14,7 +14,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from codesdk.errors import ExitCode, Fault, InternalFault
+from codesdk.errors import ExitCode, Fault, InternalFault, Unavailable
 from codesdk.storage.database import Database
 from codesdk.storage.engines import connect
 from codesdk.storage.faults import to_fault
@@ -33,13 +33,10 @@ class SchemaUnknown(Fault):
     exit_code = ExitCode.DATA
 
 
-class SchemaBehind(Fault):
+class SchemaBehind(Unavailable):
     """The database lacks migrations, and this process doesn't run them."""
 
     code = "SCHEMA_BEHIND"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
 def upgrade(database: Database, revision: str = "head") -> None:

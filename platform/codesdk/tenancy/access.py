@@ -8,7 +8,7 @@ from typing import NamedTuple
 from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Fault, NotPermitted
 from codesdk.tenancy.principal import Principal, Reach, Role
 
 
@@ -152,12 +152,10 @@ class AccessDenied(FrozenModel):
     reason: str
 
 
-class Forbidden(Fault):
+class Forbidden(NotPermitted):
     """The caller is authenticated but lacks permission."""
 
     code = "FORBIDDEN"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
 def decide_access(caller: Principal | Subject, action: Action, target: Target) -> AccessAllowed | AccessDenied:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from codesdk.domain.events import EventType
 from codesdk.domain.ids import EndpointId, PrincipalId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound
 
 MAX_ENDPOINTS = 50
 """Endpoints per tenant."""
@@ -107,20 +107,16 @@ class EndpointWithSecret(FrozenModel):
     """`whsec_…`, for verifying signatures; shown only once. None for unsigned kinds (chat, mail)."""
 
 
-class EndpointUnknown(Fault):
+class EndpointUnknown(NotFound):
     """No such endpoint in this tenant."""
 
     code = "ENDPOINT_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
-class EndpointLimitReached(Fault):
+class EndpointLimitReached(Conflict):
     """The tenant has reached its limit of endpoints."""
 
     code = "ENDPOINTS_FULL"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class InvalidEndpoint(Fault):

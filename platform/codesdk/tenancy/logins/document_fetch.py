@@ -13,7 +13,7 @@ import h11
 from codesdk.domain.network.addresses import AddressPolicy, allow_networks
 from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, url_host
 from codesdk.domain.network.resolver import AddressRefused, Resolve, dial
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Unavailable
 from codesdk.tenancy.logins.issuers import Issuer
 
 DEADLINE_S = 5.0
@@ -26,13 +26,10 @@ Fetch = Callable[[Issuer, str], dict[str, Any]]
 """Returns the JSON object at an issuer's URL; raises KeysUnavailable. Called on a thread."""
 
 
-class KeysUnavailable(Fault):
+class KeysUnavailable(Unavailable):
     """An issuer's keys can't be fetched, so its tokens can't be verified."""
 
     code = "LOGIN_KEYS_UNAVAILABLE"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
 def make_fetch(
