@@ -209,7 +209,7 @@ def test_several_that_waited_together_are_one_message_in_a_chat_with_a_link_for_
         case.send(more=MORE)
         (got,) = case.arrived
     told = json.loads(got.body)
-    assert told["text"] == "2 approvals wanted, 1 other message"
+    assert told["text"] == "2 approvals requested, 1 other message"
     header, *sections = told["blocks"]
     assert header["text"]["text"] == told["text"]
     assert [section.get("accessory", {}).get("url") for section in sections] == [
@@ -227,7 +227,7 @@ def test_several_that_waited_together_are_one_mail_with_a_link_for_each():
     with _mailed() as case:
         case.send(more=MORE)
         (mail,) = case.arrived
-    assert mail["subject"] == "2 approvals wanted, 1 other message"
+    assert mail["subject"] == "2 approvals requested, 1 other message"
     text = mail.get_content()
     for link in (PARCEL.answer.page, "https://codesdk.test/approve/second"):
         assert link in text

@@ -46,7 +46,7 @@ class QuotaExceeded(Conflict):
         """`used` of `limit` are in use, and `asked` more were requested."""
         what = resource.value.replace("_", " ")
         super().__init__(
-            f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more would be needed.",
+            f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more are needed.",
             advice=advice,
             details={"resource": resource.value, "used": used, "limit": limit, "asked": asked},
         )

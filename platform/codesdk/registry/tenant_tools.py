@@ -25,7 +25,7 @@ def tenant_registry(directory: Path, shared: Registry, profiles: ProfileBounds |
         return Registry(shared.tools(), shared.sources.values(), prompts)
     own = read_manifests(directory, profiles)
     for source in own.sources:
-        message = "A tenant has no MCP servers of its own; an operator adds one to the installation's tools."
+        message = "A tenant can't have its own MCP servers; an operator can add one to the installation's tools."
         raise source.invalid("kind", message)
     for loaded in own.tools:
         check_tenant_tool(loaded, shared)
@@ -46,8 +46,8 @@ def check_tenant_tool(loaded: LoadedTool, shared: Registry) -> None:
     taken = first in RESERVED or first in shared.sources
     if taken or any(other.name.startswith(f"{first}.") for other in shared.tools()):
         # The installation's policies match tools by patterns (`workspace.*`), and mean its own tools.
-        message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
+        message = f"Names that begin with `{first}.` belong to the installation; choose another first part."
         raise loaded.invalid("name", message)
     if isinstance(tool.runs, Builtin):
-        message = "A tenant's tool is a command (`argv`): a built-in under another name would get around its policy."
+        message = "A tenant's tool must be a command (`argv`): a built-in under another name would bypass its policy."
         raise loaded.invalid("runs", message)

@@ -76,12 +76,12 @@ def _migration_config(database: Database) -> Iterator[Config]:
             config.attributes["connection"] = connection
             yield config
             if database.is_sqlite and (broken := connection.execute(_FOREIGN_KEY_CHECK).all()):
-                raise InternalFault(f"A migration would leave rows without what they name: {broken[:3]}.")
+                raise InternalFault(f"A migration would leave rows with dangling references: {broken[:3]}.")
     except DBAPIError as error:
         raise to_fault(error) from error
     except CommandError as error:
         raise SchemaUnknown(
-            f"The database is not of this version: {error}.",
+            f"The database's version is unknown: {error}.",
             advice="Run the CodeSDK that last used it or a newer one, or give another --data-dir.",
         ) from error
 

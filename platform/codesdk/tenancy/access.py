@@ -198,11 +198,11 @@ def require(decision: AccessAllowed | AccessDenied, unseen: Fault) -> None:
 def _check_caller(caller: Principal | Subject, grant: Permission) -> AccessDenied | None:
     if isinstance(caller, Subject) is not grant.by_token:
         wanted = "a session's token" if grant.by_token else "an API key"
-        return AccessDenied(why=RefusalReason.ROLE, reason=f"This takes {wanted}.")
+        return AccessDenied(why=RefusalReason.ROLE, reason=f"This requires {wanted}.")
     if not grant.roles.intersection(caller.roles):
         needed = ", ".join(sorted(grant.roles))
         return AccessDenied(
-            why=RefusalReason.ROLE, reason=f"None of your roles may do this; it needs one of: {needed}."
+            why=RefusalReason.ROLE, reason=f"None of your roles permits this; it needs one of: {needed}."
         )
     if grant.reach is Reach.INSTANCE and _reach(caller) is not Reach.INSTANCE:
         return AccessDenied(why=RefusalReason.ROLE, reason="This is for an operator of the whole installation.")

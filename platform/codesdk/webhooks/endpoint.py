@@ -40,7 +40,7 @@ class EndpointKind(StrEnum):
 def _check_type(name: str) -> str:
     if name not in _NAMES and name not in _GROUPS:
         known = ", ".join(sorted(_NAMES | _GROUPS))
-        raise ValueError(f"{name!r} is no type of event that is told; there are: {known}")
+        raise ValueError(f"{name!r} is not an event type that can be delivered; known types: {known}")
     return name
 
 

@@ -42,7 +42,7 @@ def with_session_rules(upper: Bundle, sessions: SessionBundleProvider | None, se
     if session_rules is None:
         return upper
     if sessions is None:
-        return unreadable_bundle("This session's own rules are not known here, so nothing is allowed.")
+        return unreadable_bundle("This session's own rules can't be loaded, so nothing is allowed.")
     return merge_layers(upper, sessions.of(session_rules), SESSION)
 
 
@@ -226,7 +226,7 @@ class ActiveBundles:
                     self._refresh_pins(self._versions)
                     self._record_files(self._versions)
                 except StorageUnavailable as fault:
-                    _log.warning("which versions of policy are pinned is not known, those known stay: %s", fault)
+                    _log.warning("cannot read the pinned policy versions, the last known ones stay in force: %s", fault)
 
     def _refresh_pins(self, versions: VersionService) -> None:
         pins = versions.pins()

@@ -48,7 +48,7 @@ class ActiveIssuers:
             found = read_issuers(self._path, optional=self._optional)
         except LoginsInvalid as error:
             if str(error) != self._problem:
-                _log.error("the changed list of issuers is not used, the last good one stays: %s", error)
+                _log.error("the changed list of issuers is not used, the last valid one stays in force: %s", error)
             self._problem = str(error)
             return
         if fingerprint([self._path]) != stamp:
@@ -56,7 +56,7 @@ class ActiveIssuers:
         self._fingerprint, self._problem = stamp, ""
         if found != self._issuers:
             self._issuers = found
-            _log.info("logins of these are taken now: %s", ", ".join(each.issuer for each in found) or "nobody's")
+            _log.info("logins are accepted from: %s", ", ".join(each.issuer for each in found) or "no issuer")
 
     def watch(self) -> None:
         """Poll the file on a background thread until `close`."""

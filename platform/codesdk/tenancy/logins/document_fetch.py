@@ -94,11 +94,11 @@ def _json_object(issuer: Issuer, url: str, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise _unavailable(issuer, f"{url} gives no JSON") from error
+        raise _unavailable(issuer, f"{url} does not return JSON") from error
     if not isinstance(found, dict):
-        raise _unavailable(issuer, f"{url} gives no JSON object")
+        raise _unavailable(issuer, f"{url} does not return a JSON object")
     return found
 
 
 def _unavailable(issuer: Issuer, why: str) -> KeysUnavailable:
-    return KeysUnavailable(f"The keys of {issuer.issuer} cannot be had: {why}.", advice="Try again in a while.")
+    return KeysUnavailable(f"The keys of {issuer.issuer} cannot be fetched: {why}.", advice="Try again in a while.")
