@@ -25,7 +25,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import EventLog
-from codesdk.policy import FixedBundle, load_bundle
+from codesdk.policy import ActiveBundles
 from codesdk.provision.servers import postgres
 from codesdk.registry import Registry
 from codesdk.sandbox.profiles.profile import Profile
@@ -96,7 +96,7 @@ def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls:
     _fill(database, ids, host, tool.schema_hash, tenants=tenants, calls=calls)
     return CallClaimer(
         registry=registry,
-        bundles=FixedBundle(load_bundle(ROOT / "policies" / "default", [tool.name for tool in registry.tools()])),
+        bundles=ActiveBundles(ROOT / "policies" / "default", registry.names(), SystemClock()),
         approval_service=ApprovalService(database, ids),
         log=EventLog(database, clock, LocalHints()),
         writer=writer,

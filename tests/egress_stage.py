@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from codesdk.domain.network.addresses import public_or_listed
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.egress.service import EgressService
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.runner.protocol import mux as channels
+from receivers import public_or_listed
 from sandboxes import Ran, run
 
 DEADLINE_S = 10.0

@@ -15,6 +15,13 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 
+from codesdk.domain.network.addresses import Address, AddressPolicy, public_only
+
+
+def public_or_listed(listed: list[Address]) -> AddressPolicy:
+    """Allows public addresses and exactly these others."""
+    return lambda address: None if address in listed else public_only(address)
+
 
 @dataclass
 class Got:

@@ -28,7 +28,8 @@ from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import EventLog
 from codesdk.jobs import LocalWakeups
-from codesdk.policy import Bundle, FixedBundle, load_bundle
+from codesdk.policy import Bundle, load_bundle
+from codesdk.policy.rollout.active_bundles import with_session_rules
 from codesdk.policy.rollout.session_rules import SessionRules
 from codesdk.registry import Registry, RegistryProvider
 from codesdk.sandbox.fake.files import FakeFiles
@@ -90,6 +91,19 @@ def bundle(directory: Path, policy: str, registry: Registry) -> Bundle:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "policy.yaml").write_text(policy)
     return load_bundle(directory, [tool.name for tool in registry.tools()])
+
+
+class FixedBundle:
+    """One unchanging bundle for all tenants."""
+
+    def __init__(self, chosen: Bundle, sessions: SessionRules | None = None) -> None:
+        self._bundle = chosen
+        self._sessions = sessions
+
+    def of(self, tenant: str, session_rules: str | None = None) -> Bundle:
+        """The bundle, merged with the session's own rules."""
+        del tenant
+        return with_session_rules(self._bundle, self._sessions, session_rules)
 
 
 class LookingPipeline(Pipeline):

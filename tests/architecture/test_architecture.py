@@ -175,7 +175,7 @@ def test_every_fault_has_a_code_of_its_own():
 def test_every_fault_says_what_went_wrong_in_its_docstring_and_has_a_code():
     for fault in set(faults()):
         assert fault.__doc__, fault
-        assert fault.code != "INTERNAL" or fault.__name__ == "InternalFault", fault
+        assert fault.code != "INTERNAL" or fault.__module__ == "codesdk.errors.fault", fault
         assert 400 <= fault.status < 600, fault
         assert isinstance(fault.exit_code, ExitCode), fault
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from codesdk.domain.network.addresses import public_or_listed
 from codesdk.webhooks.delivery import Failure, Message
 from codesdk.webhooks.endpoint import InvalidEndpoint
 from codesdk.webhooks.fake import FakeSender
@@ -23,7 +22,7 @@ from codesdk.webhooks.http_client import WebhookClient
 from codesdk.webhooks.http_senders import ChatSender, WebhookSender, new_secret
 from codesdk.webhooks.mail_sender import MailSender, MailServer
 from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMessage, SendResult
-from receivers import mail_server, receiving
+from receivers import mail_server, public_or_listed, receiving
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 HOSTILE = "rm -rf /\x1b[2J<script>alert(1)</script> \u202egpj.exe <!channel> &amp;"
@@ -210,7 +209,7 @@ def test_several_that_waited_together_are_one_message_in_a_chat_with_a_link_for_
         case.send(more=MORE)
         (got,) = case.arrived
     told = json.loads(got.body)
-    assert told["text"] == "2 approvals wanted, 1 other message"
+    assert told["text"] == "2 approvals requested, 1 other message"
     header, *sections = told["blocks"]
     assert header["text"]["text"] == told["text"]
     assert [section.get("accessory", {}).get("url") for section in sections] == [
@@ -228,7 +227,7 @@ def test_several_that_waited_together_are_one_mail_with_a_link_for_each():
     with _mailed() as case:
         case.send(more=MORE)
         (mail,) = case.arrived
-    assert mail["subject"] == "2 approvals wanted, 1 other message"
+    assert mail["subject"] == "2 approvals requested, 1 other message"
     text = mail.get_content()
     for link in (PARCEL.answer.page, "https://codesdk.test/approve/second"):
         assert link in text

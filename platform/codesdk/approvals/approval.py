@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Fault, NotPermitted
 
 
 class ApprovalState(StrEnum):
@@ -111,12 +111,10 @@ class ApprovalConflict(Fault):
     status = 409
 
 
-class NotAnApprover(Fault):
+class NotAnApprover(NotPermitted):
     """The voter is an approver, but not eligible for this approval. The vote was not counted."""
 
     code = "NOT_AN_APPROVER"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
 def describe_approvers(approval: Approval) -> str:

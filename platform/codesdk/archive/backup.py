@@ -46,7 +46,7 @@ def create_backup(record: MaintenanceServices, target: Path) -> Manifest:
     """
     if not record.database.is_sqlite:
         raise BackupRefused(
-            "The database is PostgreSQL, which has tools of its own.",
+            "The database is PostgreSQL, which has its own backup tools.",
             advice="Run pg_dump first and copy the artifacts after it, as the operator's guide shows.",
         )
     if target.exists():
@@ -57,7 +57,9 @@ def create_backup(record: MaintenanceServices, target: Path) -> Manifest:
         made = _copy_contents(record, fresh)
         rename_durably(fresh, target)
     except OSError as error:
-        raise BackupRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
+        raise BackupRefused(
+            f"{target} cannot be written: {error}.", advice="Free up space, or name another directory."
+        ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return made

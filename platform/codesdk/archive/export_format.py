@@ -112,7 +112,7 @@ def read(file: IO[str]) -> Iterator[tuple[int, Line]]:
             number += 1
             yield number, _line(number, text)
     except UnicodeDecodeError as error:
-        raise ExportInvalid(f"Line {number + 1} is no UTF-8.", advice="Use another copy of the file.") from error
+        raise ExportInvalid(f"Line {number + 1} is not UTF-8.", advice="Use another copy of the file.") from error
 
 
 def _line(number: int, text: str) -> Line:
@@ -124,11 +124,11 @@ def _line(number: int, text: str) -> Line:
         # Python's parser accepts NaN, 1e999 and lone surrogates, which are not JSON and no database stores.
         _ENCODER.encode(said).encode()
     except (ValueError, RecursionError) as error:
-        raise ExportInvalid(f"Line {number} is no JSON: {_why(error)}.", advice=advice) from error
+        raise ExportInvalid(f"Line {number} is not JSON: {_why(error)}.", advice=advice) from error
     try:
         line: Line = _KINDS[said["kind"]].validate_python(said)
     except (TypeError, KeyError) as error:
-        raise ExportInvalid(f"Line {number} is no line of an export.", advice=advice) from error
+        raise ExportInvalid(f"Line {number} is not a valid line of an export.", advice=advice) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"])
@@ -145,4 +145,4 @@ def _why(error: Exception) -> str:
         case RecursionError():
             return "it is nested too deeply"
         case _:
-            return "it has a number that JSON has not"
+            return "it has a number that JSON does not allow"

@@ -17,7 +17,7 @@ from codesdk.domain.events import EventUnreadable
 from codesdk.domain.ids import HostId, IdKind, PrincipalId, SessionId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.upcasting import read_event
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.eventlog.log import PAGE_SIZE
 from codesdk.storage.writer import Unit
@@ -34,20 +34,16 @@ CHUNK_BYTES = 1024 * 1024
 TRY_ANOTHER_COPY = "Use another copy of the export."
 
 
-class SessionExists(Fault):
+class SessionExists(Conflict):
     """A session with that id already exists."""
 
     code = "SESSION_EXISTS"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
-class ArtifactExists(Fault):
+class ArtifactExists(Conflict):
     """An artifact with that id already exists."""
 
     code = "ARTIFACT_EXISTS"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class LogGap(Fault):
@@ -136,7 +132,7 @@ class OwnerMapping:
             asked = f"named {self._named!r}" if self._named is not None else f"{head.tenant_id} ({head.tenant!r})"
             raise TenantNotMapped(
                 f"There is no tenant {asked} here, for session {head.id}.",
-                advice="Name the one that shall have it with --tenant; nothing is guessed from names.",
+                advice="Name the tenant to import it into with --tenant.",
             )
         return found
 
@@ -164,10 +160,12 @@ def _sessions(file: IO[str]) -> Iterator[tuple[SessionLine, Iterator[EventLine |
     source = export_format.read(file)
     _, first = next(source, (0, None))
     if not isinstance(first, ExportLine) or first.format != export_format.FORMAT:
-        raise ExportInvalid("The file is no export of a format that this version reads.", advice="Use a newer CodeSDK.")
+        raise ExportInvalid(
+            "The file is not an export in a format that this version reads.", advice="Use a newer CodeSDK."
+        )
     for number, head in source:
         if not isinstance(head, SessionLine):
-            raise ExportInvalid(f"Line {number} stands outside of a session.", advice=TRY_ANOTHER_COPY)
+            raise ExportInvalid(f"Line {number} is outside of a session.", advice=TRY_ANOTHER_COPY)
         yield head, _contents(head, source)
 
 
@@ -188,7 +186,7 @@ def _contents(head: SessionLine, source: Iterator[tuple[int, Line]]) -> Iterator
                 return
             case _:
                 raise ExportInvalid(
-                    f"Line {number} ends session {head.id} otherwise than it was.", advice=TRY_ANOTHER_COPY
+                    f"Line {number} does not match the recorded end of session {head.id}.", advice=TRY_ANOTHER_COPY
                 )
     raise ExportInvalid(f"The file ends within session {head.id}.", advice=TRY_ANOTHER_COPY)
 
@@ -206,7 +204,7 @@ def _check_event(head: SessionLine, number: int, line: EventLine, expected: int)
         raise ExportInvalid(f"Line {number}: {error.message}", advice=TRY_ANOTHER_COPY) from error
     if event.seq != expected:
         raise LogGap(
-            f"Line {number}: event {expected} of session {head.id} should stand here, and {event.seq} does.",
+            f"Line {number}: event {expected} of session {head.id} is missing here; the line has event {event.seq}.",
             advice=TRY_ANOTHER_COPY,
         )
     if event.trace.session_id != head.id:
@@ -227,7 +225,7 @@ def _store_artifact(
                 f"The bytes of artifact {said.id} are not in {artifacts}.", advice=TRY_ANOTHER_COPY
             ) from error
         if spool.content_hash != said.content_hash:
-            raise BytesMissing(f"{source} has not the bytes of artifact {said.id}.", advice=TRY_ANOTHER_COPY)
+            raise BytesMissing(f"{source} does not have the bytes of artifact {said.id}.", advice=TRY_ANOTHER_COPY)
         kept = record.artifacts.keep_spool(spool, tenant, session, content_type=said.content_type, name=said.name)
     return kept.model_copy(update={"id": said.id, "created_at": said.created_at})
 

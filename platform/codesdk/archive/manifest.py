@@ -75,7 +75,7 @@ def read(root: Path) -> Manifest:
     try:
         found = Manifest.model_validate_json((root / NAME).read_bytes())
     except OSError as error:
-        raise BackupInvalid(f"{root} is no backup: it has no readable {NAME}.", advice="Name another.") from error
+        raise BackupInvalid(f"{root} is not a backup: it has no readable {NAME}.", advice="Name another.") from error
     except ValidationError as error:
         raise BackupInvalid(f"{root / NAME} is not of this version.", advice="Use the CodeSDK that made it.") from error
     if found.format != FORMAT:
@@ -95,10 +95,12 @@ def verify(root: Path, files: Iterable[Entry]) -> None:
         path = root / wanted.path
         # Reject `..` even if it resolves inside: on restore it would lead elsewhere.
         if ".." in path.parts or not path.resolve().is_relative_to(root.resolve()):
-            raise BackupInvalid(f"The backup names {wanted.path}, which is outside of it.", advice="Trust it no more.")
+            raise BackupInvalid(
+                f"The backup names {wanted.path}, which is outside of it.", advice="Do not use this backup."
+            )
         try:
             found = entry(root, path)
         except OSError as error:
             raise BackupInvalid(f"{path} cannot be read: {error.strerror or error}.", advice="Use another.") from error
         if found != wanted:
-            raise BackupInvalid(f"{path} is not what was backed up.", advice="Use another backup.")
+            raise BackupInvalid(f"{path} differs from what was backed up.", advice="Use another backup.")

@@ -87,7 +87,9 @@ def restore(source: Path, settings: Settings) -> RestoreSummary:
         restored = _copy_and_detach(source, made, settings.model_copy(update={"data_dir": fresh}))
         rename_durably(fresh, target)
     except OSError as error:
-        raise RestoreRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
+        raise RestoreRefused(
+            f"{target} cannot be written: {error}.", advice="Free up space, or name another directory."
+        ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return restored.model_copy(update={"data_dir": str(target)})
@@ -96,7 +98,9 @@ def restore(source: Path, settings: Settings) -> RestoreSummary:
 def _copy_and_detach(source: Path, made: Manifest, settings: Settings) -> RestoreSummary:
     for one in made.files:
         if one.path != DATABASE and one.path not in EXTRA_FILES and not one.path.startswith("artifacts/"):
-            raise BackupInvalid(f"The backup names {one.path}, which belongs in none.", advice="Trust it no more.")
+            raise BackupInvalid(
+                f"The backup names {one.path}, which is not part of a backup.", advice="Do not use this backup."
+            )
         place = settings.data_dir / one.path
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.copyfile(source / one.path, place)

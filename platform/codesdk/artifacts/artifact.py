@@ -5,15 +5,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from codesdk.domain.records import Artifact
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound, Unavailable
 
 
-class ArtifactUnknown(Fault):
+class ArtifactUnknown(NotFound):
     """No such artifact for this tenant."""
 
     code = "ARTIFACT_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
 class ArtifactDamaged(Fault):
@@ -32,12 +30,10 @@ class ArtifactTooLarge(Fault):
     exit_code = ExitCode.USAGE
 
 
-class ArtifactInUse(Fault):
+class ArtifactInUse(Conflict):
     """An open session still needs the artifact."""
 
     code = "ARTIFACT_IN_USE"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class ArtifactCollected(Fault):
@@ -48,13 +44,10 @@ class ArtifactCollected(Fault):
     status = 503
 
 
-class ArtifactsUnavailable(Fault):
+class ArtifactsUnavailable(Unavailable):
     """The blob store is full, not writable or doesn't answer."""
 
     code = "ARTIFACTS_UNAVAILABLE"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
 class StoredArtifact(Artifact):

@@ -97,7 +97,7 @@ class DirectoryBlobs:
 def _read_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
     return ArtifactsUnavailable(
         f"Artifacts cannot be read from {place}: {error}.",
-        advice="Mend the disk, or the directory's owner and mode.",
+        advice="Check the disk, and the directory's owner and mode.",
     )
 
 

@@ -57,7 +57,7 @@ def parse_s3_url(url: str, *, endpoint: str, region: str, access_key: str, secre
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
         raise ArtifactsUrlWrong(
             "CODESDK_ARTIFACTS_URL is not of the form s3://bucket/prefix.",
-            advice="Mend it, or unset it for the data directory. Keys have settings of their own.",
+            advice="Correct it, or unset it to use the data directory. Access keys have their own settings.",
         )
     prefix = parts.path.strip("/")
     return S3Location(parts.netloc, f"{prefix}/" if prefix else "", endpoint, region, access_key, secret_key)
@@ -218,9 +218,11 @@ class S3Blobs:
             return BlobMissing(f"The object {self._name(key)} is too short.")
         message = f"{said.get('Message') or 'no message'} ({code})"
         if code == "NoSuchBucket":
-            return self._unavailable(message, advice=f"Make the bucket {self._location.bucket}, or mend the setting.")
+            return self._unavailable(
+                message, advice=f"Create the bucket {self._location.bucket}, or correct the setting."
+            )
         if code in _DENIED_CODES:
-            return self._unavailable(message, advice="Check the access key and what it may do in the bucket.")
+            return self._unavailable(message, advice="Check the access key and its permissions in the bucket.")
         return self._unavailable(message)
 
     def _unavailable(self, why: str, advice: str = "Try again when the store answers; nothing was recorded.") -> Fault:

@@ -118,7 +118,7 @@ def write_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
     """Build the fault for a directory that can't be written."""
     return ArtifactsUnavailable(
         f"Artifacts cannot be written to {place}: {error}.",
-        advice="Make room, or mend the directory's owner and mode.",
+        advice="Free up space, or fix the directory's owner and mode.",
     )
 
 

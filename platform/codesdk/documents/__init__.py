@@ -1,18 +1,18 @@
-"""Strict YAML for files that people write: parsing with positions, formatting, quantities and polling for changes."""
+"""Strict YAML for files that people write: parsing with positions, formatting, quantities and reloading of changed files."""
 
 from codesdk.documents.document import (
     Document,
     DocumentUnreadable,
+    FileInvalid,
     Position,
     nearest,
     parse_document,
     read_document,
     read_text,
 )
-from codesdk.documents.faults import FileInvalid
-from codesdk.documents.file_poller import FilePoller
 from codesdk.documents.formatting import dump_yaml, format_yaml
 from codesdk.documents.quantities import SIZE, TIME
+from codesdk.documents.reloading import FilePoller, ReloadedFiles, ReloadedFolders, fingerprint
 
 __all__ = [
     "SIZE",
@@ -22,7 +22,10 @@ __all__ = [
     "FileInvalid",
     "FilePoller",
     "Position",
+    "ReloadedFiles",
+    "ReloadedFolders",
     "dump_yaml",
+    "fingerprint",
     "format_yaml",
     "nearest",
     "parse_document",

@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
@@ -29,6 +30,8 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+
+from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 40
@@ -57,6 +60,29 @@ class DocumentUnreadable(Exception):
         self.place = place
         self.message = message
         self.suggestion = suggestion
+
+
+class FileInvalid(Fault):
+    """A file is invalid and not used. Each kind of file has a subclass with its own code."""
+
+    code = "FILE_INVALID"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
+        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
+        details: dict[str, object] = {"file": file, "line": line, "column": column}
+        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.problem = message
+        self.suggestion = suggestion
+
+    @classmethod
+    def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
+        """Create the fault for a parse error in `path`."""
+        return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)
 
 
 @dataclass(frozen=True)
@@ -89,15 +115,13 @@ class Document:
             place = self.place(problem["loc"])
             where = ".".join(str(step) for step in problem["loc"])
             if not where:
-                raise DocumentUnreadable(
-                    place, "The file must hold keys with values; it holds something else, or nothing."
-                ) from error
+                raise DocumentUnreadable(place, "The file must contain keys with values.") from error
             if not unknown:
                 raise DocumentUnreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
             key = str(problem["loc"][-1])
             known = _keys_at(kind.model_json_schema(by_alias=True), problem["loc"][:-1])
             near = nearest(key, known)
-            raise DocumentUnreadable(place, f"`{key}` is not a key that can stand here.", near) from error
+            raise DocumentUnreadable(place, f"`{key}` is not a known key here.", near) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -125,12 +149,12 @@ def read_text(path: Path) -> str:
         found = path.stat()
         size = found.st_size
         if not stat.S_ISREG(found.st_mode):  # reading a pipe would block forever
-            raise DocumentUnreadable(Position(1, 1), "The file cannot be read: it is no regular file.")
+            raise DocumentUnreadable(Position(1, 1), "The file cannot be read: it is not a regular file.")
         content = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
         raise DocumentUnreadable(Position(1, 1), f"The file cannot be read: {error.strerror or error}.") from error
     if size > MAX_BYTES:
-        raise DocumentUnreadable(Position(1, 1), f"The file has {size} bytes; at most {MAX_BYTES} are read.")
+        raise DocumentUnreadable(Position(1, 1), f"The file has {size} bytes; the limit is {MAX_BYTES}.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -169,7 +193,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
                 if seen:
-                    raise DocumentUnreadable(_place(event), "The file holds several documents; one is read.")
+                    raise DocumentUnreadable(_place(event), "The file contains several documents; only one is allowed.")
                 seen = True
             elif isinstance(event, NodeEvent):
                 data = self._value(event, ())
@@ -179,19 +203,19 @@ class _Builder:
         place = _place(event)
         self.places.setdefault(path, place)
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise DocumentUnreadable(place, "Anchors and aliases are not read here; write the value out.")
+            raise DocumentUnreadable(place, "Anchors and aliases are not allowed; write the value out.")
         if len(path) > MAX_DEPTH:
             raise DocumentUnreadable(place, f"Nested deeper than {MAX_DEPTH} levels.")
         tag = getattr(event, "tag", None)
         if tag is not None and str(tag) not in ("", "!"):
-            raise DocumentUnreadable(place, "Tags are not read here; write a plain value.")
+            raise DocumentUnreadable(place, "Tags are not allowed; write a plain value.")
         if isinstance(event, ScalarEvent):
             return _scalar(event)
         if isinstance(event, SequenceStartEvent):
             return self._sequence(path)
         if isinstance(event, MappingStartEvent):
             return self._mapping(path)
-        raise DocumentUnreadable(place, "This cannot stand here.")
+        raise DocumentUnreadable(place, "This is not allowed here.")
 
     def _sequence(self, path: ValuePath) -> list[Any]:
         items: list[Any] = []
@@ -211,9 +235,9 @@ class _Builder:
             if not isinstance(key, str):
                 raise DocumentUnreadable(_place(event), "A key must be a string.")
             if key == "<<":
-                raise DocumentUnreadable(_place(event), "Merge keys are not read here; write the keys out.")
+                raise DocumentUnreadable(_place(event), "Merge keys are not allowed; write the keys out.")
             if key in items:
-                raise DocumentUnreadable(_place(event), f"The key `{key}` stands here twice.")
+                raise DocumentUnreadable(_place(event), f"Duplicate key `{key}`.")
             # The position of the key also serves for the value.
             self.places[(*path, key)] = _place(event)
             items[key] = self._value(next(self._events), (*path, key))

@@ -26,7 +26,7 @@ class QuantityFormat:
         if found is None or factor is None:
             units = ", ".join(self.units)
             raise ValueError(
-                f"`{text[:40]}` is no amount; write a number, or one with a unit ({units}), such as {self.example}."
+                f"`{text[:40]}` is not a valid quantity; write a number, or one with a unit ({units}), such as {self.example}."
             )
         number = int(found[1]) * factor
         return int(number) if number == int(number) else number

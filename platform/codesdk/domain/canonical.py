@@ -93,7 +93,7 @@ def _find_defects(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             if not (isinstance(key, str) and _is_unicode(key)):
-                yield f"{at} has a key that is no text: {key!r}"
+                yield f"{at} has a key that is not a string: {key!r}"
             yield from _find_defects(inner, f"{place}/{key}")
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
@@ -107,15 +107,15 @@ def _scalar_defect(value: Any) -> str | None:
         case int() if abs(value) > MAX_INTEGER:
             return "is an integer past 2**53 - 1; send it as text"
         case float() if not math.isfinite(value):
-            return f"is {value}, which JSON cannot say"
+            return f"is {value}, which JSON can't represent"
         case str() if not _is_unicode(value):
             return "has half of a character (a lone surrogate)"
         case bytes():
-            return "is bytes; keep them as an artifact and refer to it"
+            return "is bytes; store them as an artifact and refer to it"
         case int() | float() | str() | None:
             return None
         case _:
-            return f"is a {type(value).__name__}, which JSON does not have"
+            return f"is a {type(value).__name__}, which JSON does not support"
 
 
 def _is_unicode(text: str) -> bool:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from codesdk.domain.ids import TenantId
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict
 
 UnitT_contra = TypeVar("UnitT_contra", contravariant=True)
 
@@ -37,18 +37,16 @@ class Resource(StrEnum):
     """
 
 
-class QuotaExceeded(Fault):
+class QuotaExceeded(Conflict):
     """The tenant has reached a limit; nothing was created."""
 
     code = "QUOTA_EXCEEDED"
-    status = 409
-    exit_code = ExitCode.FAILED
 
     def __init__(self, resource: Resource, *, used: int, limit: int, asked: int, advice: str) -> None:
         """`used` of `limit` are in use, and `asked` more were requested."""
         what = resource.value.replace("_", " ")
         super().__init__(
-            f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more would be needed.",
+            f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more are needed.",
             advice=advice,
             details={"resource": resource.value, "used": used, "limit": limit, "asked": asked},
         )

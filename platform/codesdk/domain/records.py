@@ -14,7 +14,6 @@ from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TaskI
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.runtimes import InteractionMode
 from codesdk.domain.structured_errors import StructuredError
-from codesdk.domain.tasks import TaskState
 
 DEFAULT_PARALLEL_CALLS = 16
 """Default limit of calls that run at once: more than any known agent starts at once."""
@@ -63,6 +62,15 @@ class Session(FrozenModel):
     """The session whose last snapshot the workspace started from."""
     policy_hash: str | None = None
     """Hash of the session's own rules, which apply in addition to the shared and tenant layers."""
+
+
+class TaskState(StrEnum):
+    """The state of a task: it runs, then ends in exactly one way."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
 
 
 class Task(FrozenModel):

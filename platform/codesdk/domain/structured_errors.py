@@ -6,7 +6,6 @@ from typing import Any
 
 from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import Fault
 
 
 class StructuredError(FrozenModel):
@@ -26,15 +25,3 @@ class StructuredError(FrozenModel):
     """The runtime's own error, bounded and redacted."""
     raw_ref: ArtifactRef | None = None
     """The runtime's own error as an artifact, if it is large."""
-
-
-def error_of(fault: Fault, runtime: str | None = None, raw: Any = None) -> StructuredError:
-    """Convert a fault to a value."""
-    return StructuredError(
-        code=fault.code,
-        message=fault.message,
-        retryable=fault.retryable,
-        advice=fault.advice() or None,
-        runtime=runtime,
-        raw=raw,
-    )

@@ -58,7 +58,7 @@ def upcast(stored: Mapping[str, Any], latest: int, upcasters: Mapping[int, Upcas
     event = dict(stored)
     for step in range(version, latest):
         if step not in upcasters:
-            raise EventUnreadable(f"{_event_label(stored)} has schema version {version}, from which no way leads up.")
+            raise EventUnreadable(f"{_event_label(stored)} has schema version {version}, which can't be upgraded.")
         event = {**upcasters[step](event), "schema_version": step + 1}
     return event
 

@@ -7,7 +7,6 @@ to problem+json by the HTTP API, to a tool error or a protocol error by the MCP 
 
 from __future__ import annotations
 
-from codesdk.errors.exit_codes import ExitCode
-from codesdk.errors.fault import Fault, InternalFault
+from codesdk.errors.fault import Conflict, ExitCode, Fault, InternalFault, NotFound, NotPermitted, Unavailable
 
-__all__ = ["ExitCode", "Fault", "InternalFault"]
+__all__ = ["Conflict", "ExitCode", "Fault", "InternalFault", "NotFound", "NotPermitted", "Unavailable"]

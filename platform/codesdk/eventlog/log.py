@@ -168,7 +168,7 @@ def _encode_body(draft: EventDraft) -> str:
     if size > MAX_EVENT_BYTES:
         raise EventTooLarge(
             f"An event of type {draft.type.value} has {size} bytes; the log takes {MAX_EVENT_BYTES}.",
-            advice="Keep what is large as an artifact, and let the event refer to it.",
+            advice="Store large data as an artifact, and refer to it in the event.",
         )
     return text
 
@@ -195,4 +195,4 @@ def decode_row(row: store.EventRow) -> dict[str, Any]:
     try:
         return {"seq": row.seq, "time": row.time, "type": row.type, **json.loads(row.body)}
     except (ValueError, TypeError, RecursionError) as error:
-        raise EventUnreadable(f"Event {row.seq} cannot be read: its row holds no JSON object.") from error
+        raise EventUnreadable(f"Event {row.seq} cannot be read: its row is not a JSON object.") from error

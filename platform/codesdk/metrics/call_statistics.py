@@ -43,14 +43,14 @@ def call_statistics_metrics(rows: Sequence[HistogramBucket], hosts: Mapping[Host
     )
     yield _histogram(
         "codesdk_call_queue_wait_seconds",
-        "How long calls that ran were queued before.",
+        "Time that calls were queued before they ran.",
         ["host"],
         Series.QUEUE,
         _group_by(_in_series(here, Series.QUEUE), lambda row: (row.host,), [(name,) for name in names]),
     )
     yield _histogram(
         "codesdk_call_run_duration_seconds",
-        "How long they ran, until their end was recorded.",
+        "Duration of calls, until their end was recorded.",
         ["host", "outcome"],
         Series.RUN,
         _group_by(
@@ -61,7 +61,7 @@ def call_statistics_metrics(rows: Sequence[HistogramBucket], hosts: Mapping[Host
     )
     yield _histogram(
         "codesdk_approval_wait_seconds",
-        "How long questions waited until they were settled.",
+        "Time until approvals were decided.",
         ["outcome"],
         Series.ANSWER,
         _group_by(_in_series(rows, Series.ANSWER), lambda row: (row.label,), [(how,) for how in APPROVAL_OUTCOMES]),

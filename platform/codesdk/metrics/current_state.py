@@ -19,14 +19,14 @@ Sample = tuple[Sequence[str], float]
 
 def build_metrics(version: str) -> Iterator[Metric]:
     """The running version."""
-    yield gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
+    yield gauge("codesdk_build_info", "Version of the API process; always 1.", ["version"], [([version], 1)])
 
 
 def refusal_metrics(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
     """Calls that were refused."""
     yield counter(
         "codesdk_calls_refused",
-        "Tool calls that did not run, by the code that their callers were told.",
+        "Tool calls that did not run, by error code.",
         ["code"],
         (([code.value], calls) for code, calls in refused.items()),
     )
@@ -36,7 +36,7 @@ def open_call_metrics(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
     """Open calls by host name."""
     yield gauge(
         "codesdk_calls",
-        "Tool calls that have not ended: waiting for a person, held behind another of their session, queued, running.",
+        "Tool calls that have not ended: waiting for approval, held behind another call of their session, queued, running.",
         ["host", "state"],
         (
             row
@@ -51,7 +51,7 @@ def open_call_metrics(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
     )
     yield gauge(
         "codesdk_oldest_call_age_seconds",
-        "For how long the oldest call of that state is held or queued, or runs; 0 where there is none.",
+        "Age of the oldest call in that state; 0 if there is none.",
         ["host", "state"],
         (
             row
@@ -70,37 +70,37 @@ def host_metrics(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
     found = list(hosts)
     yield gauge(
         "codesdk_host_up",
-        "1 while a worker serves the host: 0 once it was stopped in order, or the host is lost.",
+        "1 while a worker serves the host; 0 after an orderly stop, or if the host is lost.",
         ["host"],
         (([host.name], not host.away and host.state is not HostState.LOST) for host in found),
     )
     yield gauge(
         "codesdk_host_state",
-        "1 for the state that the host is in.",
+        "1 for the host's current state.",
         ["host", "state"],
         (([host.name, state.value], host.state is state) for host in found for state in HostState),
     )
     yield gauge(
         "codesdk_host_silent_seconds",
-        "Since the last heartbeat of the host's worker.",
+        "Time since the last heartbeat of the host's worker.",
         ["host"],
         (([host.name], host.silent_s) for host in found if host.silent_s is not None),
     )
     yield gauge(
         "codesdk_host_sessions",
-        "Sessions whose sandbox there is not gone.",
+        "Sessions that have a sandbox on the host.",
         ["host"],
         (([host.name], host.sessions) for host in found),
     )
     yield gauge(
         "codesdk_host_reserved_memory_bytes",
-        "Memory and swap that the profiles of the sandboxes there allow.",
+        "Memory and swap that the profiles of the host's sandboxes allow.",
         ["host"],
         (([host.name], host.reserved.memory_bytes) for host in found),
     )
     yield gauge(
         "codesdk_host_reserved_cpus",
-        "CPUs that the profiles of the sandboxes there allow.",
+        "CPUs that the profiles of the host's sandboxes allow.",
         ["host"],
         (([host.name], host.reserved.millicpus / MILLI) for host in found),
     )
@@ -113,7 +113,7 @@ def host_metrics(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
     for name, what, amounts in limits:
         yield gauge(
             f"codesdk_host_capacity_{name}",
-            f"{what}; no sample where its operator set no limit.",
+            f"{what}; no sample without a limit.",
             ["host"],
             (([host.name], amount) for host, amount in zip(found, amounts, strict=True) if amount),
         )
@@ -123,7 +123,7 @@ def sandbox_metrics(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iter
     """Sandboxes by host, including pooled and throw-away ones."""
     yield gauge(
         "codesdk_sandboxes",
-        "Sandboxes that are not gone, by state.",
+        "Sandboxes that still exist, by state.",
         ["host", "state"],
         (([host, state.value], count) for host, found in sandboxes.items() for state, count in found.items()),
     )
@@ -133,20 +133,20 @@ def installation_metrics(found: InstallationTotals) -> Iterator[Metric]:
     """Totals of the installation."""
     one = (
         ("codesdk_sessions_open", "Open sessions.", found.sessions),
-        ("codesdk_approvals_open", "Questions that wait for a person.", found.approvals.number),
+        ("codesdk_approvals_open", "Pending approvals.", found.approvals.number),
         (
             "codesdk_oldest_approval_age_seconds",
-            "For how long the oldest of them waits; 0 where none does.",
+            "Age of the oldest pending approval; 0 if there is none.",
             found.approvals.oldest_s,
         ),
         (
             "codesdk_webhook_deliveries_due",
-            "Messages that are to be sent now, to endpoints that are not disabled.",
+            "Webhook messages that are due, to enabled endpoints.",
             found.deliveries.number,
         ),
         (
             "codesdk_oldest_webhook_delivery_age_seconds",
-            "For how long the oldest of them is due; 0 where none is.",
+            "Time for which the oldest message has been due; 0 if none is.",
             found.deliveries.oldest_s,
         ),
     )

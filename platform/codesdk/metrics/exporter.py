@@ -36,7 +36,7 @@ class MetricsExporter:
             StorageUnavailable: the database does not answer.
         """
         target = Target(tenant_id=caller.tenant_id)
-        require(decide_access(caller, Action.METRICS_READ, target), HostUnknown("There are no such figures."))
+        require(decide_access(caller, Action.METRICS_READ, target), HostUnknown("There are no such metrics."))
         return generate_latest(_StaticCollector([*self._metrics(caller), *self._process.collect()]))
 
     def _metrics(self, caller: Principal) -> Iterator[Metric]:

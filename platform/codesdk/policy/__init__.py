@@ -12,7 +12,7 @@ from codesdk.policy.evaluation.tool_access import AccessLevel, ToolAccess, tool_
 from codesdk.policy.facts import Call, CallFacts, ExampleTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.linting.linter import lint
-from codesdk.policy.rollout.active_bundles import ActiveBundles, BundleProvider, FixedBundle
+from codesdk.policy.rollout.active_bundles import ActiveBundles, BundleProvider
 from codesdk.policy.schema.models import policy_schema
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "CallFacts",
     "ExampleTool",
     "Finding",
-    "FixedBundle",
     "PolicyInvalid",
     "Reachability",
     "ToolAccess",

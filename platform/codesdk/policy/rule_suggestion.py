@@ -41,7 +41,7 @@ def suggest_rule(trial: PolicyQuery, tool: ToolFacts) -> dict[str, Any]:
         "id": f"allow-{tool.name.replace('.', '-')}-{content_hash(trial.input)[-8:]}",
         "effect": Effect.ALLOW.value,
         "tool": tool.name,
-        "reason": "Suggested from a recorded call; say here why it is allowed.",
+        "reason": "Suggested from a recorded call; explain here why it is allowed.",
     }
     if question.shell is None:
         tests = {f"/{_escaped(name)}": _argument_test(name, value) for name, value in trial.input.items()}
@@ -54,7 +54,7 @@ def suggest_rule(trial: PolicyQuery, tool: ToolFacts) -> dict[str, Any]:
     rule = compile_rule(Rule.model_validate(written), "", 0)
     if rule.match(question).verdict is not MatchOutcome.YES:
         why = rule.match(question).why or "it depends on more than its words"
-        raise NoSafeRule(f"No rule is suggested: {why}.", advice="Let people decide about calls like this one.")
+        raise NoSafeRule(f"No rule is suggested: {why}.", advice="Leave calls like this one to approvers.")
     return written
 
 
@@ -70,7 +70,7 @@ def _command(question: PolicyInput, trial: PolicyQuery) -> dict[str, Any]:
     shell = question.shell
     if shell is None or shell.allow_view is None:
         why = shell.refusal if shell else "it has no command"
-        raise NoSafeRule(f"No rule is suggested: {why}.", advice="Let people decide about commands like this one.")
+        raise NoSafeRule(f"No rule is suggested: {why}.", advice="Leave commands like this one to approvers.")
     patterns: list[list[str]] = []
     for command in shell.allow_view:
         words = [word.text for word in command.words]
@@ -94,7 +94,7 @@ def _argument_test(name: str, value: Any) -> dict[str, Any] | None:
             return {"host": host_of(value)}
         except Unevaluable as error:
             message = f"No rule is suggested: its `{name}` {error}."
-            raise NoSafeRule(message, advice="Let people decide about calls like this one.") from error
+            raise NoSafeRule(message, advice="Leave calls like this one to approvers.") from error
     return {"eq": value}
 
 

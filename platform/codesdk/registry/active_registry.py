@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from codesdk.documents import FilePoller
+from codesdk.documents import FileInvalid, FilePoller, ReloadedFiles, ReloadedFolders
 from codesdk.errors import Fault
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.prompts import prompt_files
 from codesdk.registry.registry import ProfileBounds, Registry, manifest_files, pins_files
-from codesdk.registry.tenant_tools import tenant_directories, tenant_registry
+from codesdk.registry.tenant_tools import tenant_registry
 
 _log = logging.getLogger(__name__)
 
-Fingerprint = tuple[tuple[str, int, int], ...]
 WithheldLookup = Callable[[Registry], Mapping[str, str]]
 """Returns why tools are withheld, by dotted name."""
 
@@ -62,32 +62,27 @@ class ActiveRegistry:
         Raises:
             ManifestInvalid: a manifest is invalid, or a directory does not exist.
         """
-        self._directory = directory
-        self._tenants_dir = tenants
         self._profiles = profiles
-        self._fingerprints: dict[str, Fingerprint] = {}
-        self._problems: dict[str, ManifestInvalid] = {}
-        self._fingerprints[""] = _fingerprint(directory)
-        self._loaded = Registry.load(directory, profiles)
+        files = partial(_files, directory)
+        self._files = ReloadedFiles("shared tools", files, lambda: Registry.load(directory, profiles))
         self._withheld: WithheldLookup = lambda _registry: {}
-        self.shared = self._loaded
-        self._tenants: dict[str, Registry] = {}
-        for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
-            self._fingerprints[name] = _fingerprint(path)
-            self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
+        self.shared = self._files.value
+        self._tenants = ReloadedFolders(tenants, "tenants' tools", self._tenant_files, ManifestInvalid)
         self._watch = FilePoller("the tools' files", self.refresh, thread="codesdk-registry")
 
     def of(self, tenant: str) -> Registry:
         """Return the current tools of a tenant."""
-        return self._tenants.get(tenant, self.shared)
+        own = self._tenants.layers.get(tenant)
+        return own.value if isinstance(own, ReloadedFiles) else self.shared
 
     def names(self) -> Collection[str]:
         """Return a live view of the shared tools' names."""
         return SharedToolNames(self)
 
-    def problems(self) -> dict[str, ManifestInvalid]:
+    def problems(self) -> dict[str, FileInvalid]:
         """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
-        return dict(self._problems)
+        found = {"shared": self._files.problem} if self._files.problem else {}
+        return found | self._tenants.problems("tenants")
 
     def set_withheld_lookup(self, withheld: WithheldLookup) -> None:
         """Set the lookup for tools that are withheld because their servers changed them. It runs at every refresh."""
@@ -96,10 +91,9 @@ class ActiveRegistry:
 
     def refresh(self) -> None:
         """Refresh all tools. A layer with invalid files keeps its last valid tools."""
-        changed = self._refresh_shared()
-        changed = self._refresh_withheld() or changed
+        self._files.refresh()
         # Tenant registries extend the shared one, so a change to it rebuilds them all.
-        self._refresh_tenants(rebuild=changed)
+        self._tenants.refresh(force=self._refresh_withheld())
 
     def watch(self) -> None:
         """Start polling for changes, until `close`."""
@@ -109,87 +103,23 @@ class ActiveRegistry:
         """Stop polling."""
         self._watch.close()
 
-    def _refresh_shared(self) -> bool:
-        stamp = _fingerprint(self._directory)
-        if stamp == self._fingerprints[""]:
-            return False
-        try:
-            found = Registry.load(self._directory, self._profiles)
-        except ManifestInvalid as error:
-            self._report_problem("shared", error, "the changed tools are not used, the last good ones stay")
-            return False
-        # Files that changed while being read are read again at the next poll.
-        self._fingerprints[""] = stamp
-        self._problems.pop("shared", None)
-        changed = found.hash != self._loaded.hash
-        if changed:
-            _log.info("tools %s are in force now, they were %s", found.hash, self._loaded.hash)
-            self._loaded = self.shared = found
-        return changed
+    def _tenant_files(self, directory: Path) -> ReloadedFiles[Registry]:
+        def load() -> Registry:
+            return tenant_registry(directory, self.shared, self._profiles)
+
+        return ReloadedFiles(f"tools of {directory.name}", partial(_files, directory), load)
 
     def _refresh_withheld(self) -> bool:
+        """Withhold what servers have changed since it was accepted. Returns whether the shared tools changed."""
+        loaded, before = self._files.value, self.shared
         try:
-            reasons = self._withheld(self._loaded)
+            reasons = self._withheld(loaded)
         except Fault as fault:
-            _log.warning("what servers have changed is not known now: %s", fault)
+            _log.warning("cannot read which tools their servers have changed: %s", fault)
             return False
-        found = self._loaded.with_withheld(reasons) if reasons else self._loaded
-        changed = found.hash != self.shared.hash
-        self.shared = found
-        return changed
-
-    def _refresh_tenants(self, *, rebuild: bool) -> None:
-        if self._tenants_dir is None:
-            return
-        try:
-            directories = tenant_directories(self._tenants_dir)
-        except ManifestInvalid as error:
-            self._report_problem("tenants", error, "every tenant keeps its last good tools")
-            directories = {}
-            if not rebuild:
-                return
-        else:
-            self._problems.pop("tenants", None)
-        for name, path in directories.items():
-            self._refresh_tenant(name, path, rebuild=rebuild)
-        if "tenants" not in self._problems:
-            for name in set(self._fingerprints) - {""} - set(directories):
-                self._drop_tenant(name)
-
-    def _refresh_tenant(self, name: str, path: Path, *, rebuild: bool) -> None:
-        stamp = _fingerprint(path)
-        if stamp == self._fingerprints.get(name) and not rebuild:
-            return
-        try:
-            self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
-        except (ManifestInvalid, OSError) as error:
-            wrong = error if isinstance(error, ManifestInvalid) else ManifestInvalid(str(path), 1, 1, str(error))
-            self._report_problem(name, wrong, f"the changed tools of {name} are not used")
-            if rebuild:  # the last valid one extends an outdated shared registry, so drop it
-                self._tenants.pop(name, None)
-        else:
-            self._fingerprints[name] = stamp
-            self._problems.pop(name, None)
-
-    def _drop_tenant(self, name: str) -> None:
-        _log.warning("%s has no tools of its own any more: its directory was removed", name)
-        del self._fingerprints[name]
-        self._problems.pop(name, None)
-        self._tenants.pop(name, None)
-
-    def _report_problem(self, layer: str, error: ManifestInvalid, what: str) -> None:
-        if str(error) != str(self._problems.get(layer)):
-            _log.error("%s: %s", what, error)
-        self._problems[layer] = error
+        self.shared = loaded.with_withheld(reasons) if reasons else loaded
+        return self.shared.hash != before.hash
 
 
-def _fingerprint(directory: Path) -> Fingerprint:
-    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
-    found = []
-    for path in (*manifest_files(directory), *pins_files(directory), *prompt_files(directory)):
-        try:
-            status = path.stat()
-        except OSError:  # removed since the listing: the next poll notices
-            continue
-        found.append((str(path), status.st_mtime_ns, status.st_size))
-    return tuple(found)
+def _files(directory: Path) -> list[Path]:
+    return [*manifest_files(directory), *pins_files(directory), *prompt_files(directory)]

@@ -40,7 +40,7 @@ class ToolWithheld(Fault):
         source = name.partition(".")[0]
         super().__init__(
             f"`{name}` cannot be called now: {why}.",
-            advice=f"An operator looks with `codesdk tools diff {source}`, and accepts it or does not.",
+            advice=f"An operator can review the change with `codesdk tools diff {source}`, and accept it.",
             details={"tool": name},
         )
 
@@ -55,7 +55,7 @@ class InvalidInput(Fault):
     def __init__(self, tool: str, pointer: str, expected: str) -> None:
         where = f"`{pointer}`" if pointer else "The input"
         super().__init__(
-            f"{where} of `{tool}` does not fit: expected {expected}.",
+            f"{where} of `{tool}` is invalid: expected {expected}.",
             details={"tool": tool, "path": pointer, "expected": expected},
         )
         self.tool = tool
@@ -72,7 +72,7 @@ class InvalidOutput(Fault):
     def __init__(self, tool: str, pointer: str, expected: str) -> None:
         where = f"at `{pointer}`" if pointer else "as a whole"
         super().__init__(
-            f"The output of `{tool}` does not fit its schema {where}: expected {expected}.",
+            f"The output of `{tool}` does not match its schema {where}: expected {expected}.",
             details={"tool": tool, "path": pointer},
         )
         self.pointer = pointer

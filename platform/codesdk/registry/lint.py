@@ -49,7 +49,7 @@ def lint(
             entry = read_entry(path, profiles)
             if isinstance(entry, LoadedSource):
                 if shared is not None:
-                    raise entry.invalid("kind", "A tenant has no MCP servers of its own.")
+                    raise entry.invalid("kind", "A tenant can't have its own MCP servers.")
                 found += [Finding(file, *at, said) for file, at, said in _source_findings(entry)]
                 continue
             loaded = entry
@@ -70,15 +70,15 @@ def _source_findings(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int]
     manifest, place = entry.source.manifest, entry.document.place
     path = str(entry.path)
     if not entry.pins.tools:
-        yield path, place(("name",)), f"None of its tools is accepted yet: codesdk tools pin {manifest.name}"
+        yield path, place(("name",)), f"None of its tools is pinned yet; run codesdk tools pin {manifest.name}"
     known = {pin.name for pin in entry.pins.tools}
     for name in manifest.tools:
         if known and name not in known:
             near = nearest(name, known)
             hint = f" Did you mean `{near}`?" if near else ""
-            yield path, place(("tools", name)), f"`{name}` is no accepted tool of this server.{hint}"
+            yield path, place(("tools", name)), f"`{name}` is not a pinned tool of this server.{hint}"
     if manifest.url is not None and not manifest.url.startswith("https://"):
-        yield path, place(("url",)), "Not https: whoever is on the way reads and changes what is sent."
+        yield path, place(("url",)), "Not https: others on the network can read and change the traffic."
     for pin in entry.pins.tools:
         for suspicion in find_suspicions(pin):
             yield str(pins_path(entry.path)), (1, 1), f"`{pin.name}`: {suspicion}"
@@ -87,7 +87,7 @@ def _source_findings(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int]
 def _manifest_findings(loaded: LoadedTool) -> Iterator[tuple[DocumentPath, str]]:
     tool = loaded.tool
     if len(tool.description) < _MIN_DESCRIPTION:
-        yield ("description",), "The description is short; say what the tool does, and when a model should use it."
+        yield ("description",), "The description is short; explain what the tool does, and when a model should use it."
     if not tool.examples:
         yield ("name",), "There is no example; one shows the model how to call it, and `codesdk tools test` runs it."
     properties = tool.input_schema.get("properties", {})
@@ -95,11 +95,11 @@ def _manifest_findings(loaded: LoadedTool) -> Iterator[tuple[DocumentPath, str]]
     if isinstance(tool.runs, Template):
         yield from _template_findings(tool.runs, properties)
         if tool.classification is Classification.READ_ONLY and tool.runs.argv[0] in SHELLS:
-            yield ("classification",), "A shell is no read-only tool, unless its words say what it runs."
+            yield ("classification",), "A shell is not read-only, unless its arguments fix what it runs."
     for number, example in enumerate(tool.examples):
         unknown = [key for key in example.varies if key not in (example.output or {})]
         if unknown:
-            yield ("examples", number, "varies"), f"`{unknown[0]}` is no key of this example's output."
+            yield ("examples", number, "varies"), f"`{unknown[0]}` is not a key of this example's output."
 
 
 def _input_findings(properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
@@ -110,7 +110,7 @@ def _input_findings(properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, 
         if not schema.get("description"):
             yield at, f"`{name}` has no description; the model reads it."
         if schema.get("type") == "string" and not {"maxLength", "enum", "const", "pattern"} & set(schema):
-            yield at, f"`{name}` may be as long as a request; give it a `maxLength`."
+            yield at, f"`{name}` has no length limit; give it a `maxLength`."
 
 
 def _template_findings(runs: Template, properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
@@ -130,7 +130,7 @@ def _template_findings(runs: Template, properties: dict[str, Any]) -> Iterator[t
     heads = {pointer.split("/")[1].replace("~1", "/").replace("~0", "~") for pointer in used}
     for name in properties:
         if name not in heads:
-            yield ("input_schema", "properties", name), f"`{name}` is in no word of the command and is ignored."
+            yield ("input_schema", "properties", name), f"`{name}` is not used in the command, so it is ignored."
 
 
 def _pointer_findings(pointer: str, at: DocumentPath, properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
@@ -138,4 +138,4 @@ def _pointer_findings(pointer: str, at: DocumentPath, properties: dict[str, Any]
     if name not in properties:
         near = nearest(name, properties)
         hint = f" Did you mean `/{near}`?" if near else ""
-        yield at, f"`{pointer}` is no property of the input, so the word is never there.{hint}"
+        yield at, f"`{pointer}` is not a property of the input, so this argument is always left out.{hint}"

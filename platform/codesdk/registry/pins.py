@@ -88,21 +88,19 @@ def read_pins(manifest: Path, source: str) -> Pins:
     try:
         pins = Pins.model_validate(json.loads(read_text(path)))
     except json.JSONDecodeError as error:
-        raise DocumentUnreadable(Position(error.lineno, error.colno), f"This is no JSON: {error.msg}.") from error
+        raise DocumentUnreadable(Position(error.lineno, error.colno), f"This is not JSON: {error.msg}.") from error
     except (ValidationError, RecursionError) as error:
         said = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
         where = ".".join(map(str, said["loc"])) if said else "the file"
         what = said["msg"] if said else "it is nested too deeply"
         raise DocumentUnreadable(
-            Position(1, 1), f"`{where}` is not as `codesdk tools pin` writes it: {what}."
+            Position(1, 1), f"`{where}` is invalid (`codesdk tools pin` writes this file): {what}."
         ) from error
     if pins.source != source:
         raise DocumentUnreadable(Position(1, 1), f"These are the tools of `{pins.source}`, not of `{source}`.")
     for tool in pins.tools:
         if OfferedTool(**tool.model_dump(exclude={"sha256"})).hash != tool.sha256:
-            message = (
-                f"`{tool.name}` is not what was accepted: its hash is another. Accept it with `codesdk tools accept`."
-            )
+            message = f"`{tool.name}` differs from what was accepted: its hash does not match. Accept it with `codesdk tools accept`."
             raise DocumentUnreadable(Position(1, 1), message)
     return pins
 

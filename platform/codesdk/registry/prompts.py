@@ -60,7 +60,7 @@ class PromptMessage(FrozenModel):
     def _check_braces(cls, given: str) -> str:
         for found in _PLACEHOLDER.finditer(given):
             if found[0] in ("{", "}"):
-                raise ValueError(f"a single `{found[0]}` stands for nothing: write it twice, or a blank as {{name}}")
+                raise ValueError(f"a single `{found[0]}` is not a placeholder: double it, or write {{name}}")
         return given
 
     def placeholders(self) -> set[str]:
@@ -86,7 +86,7 @@ class Prompt(FrozenModel):
     @classmethod
     def _check_names(cls, given: tuple[PromptArgument, ...]) -> tuple[PromptArgument, ...]:
         if len({blank.name for blank in given}) != len(given):
-            raise ValueError("two arguments have one name")
+            raise ValueError("two arguments have the same name")
         return given
 
     def render(self, given: Mapping[str, str]) -> list[tuple[Role, str]]:
@@ -129,13 +129,13 @@ def read_prompts(directory: Path, taken: Iterable[str] = ()) -> tuple[Prompt, ..
     paths = prompt_files(directory)
     if len(paths) > MAX_PROMPTS:
         raise ManifestInvalid(
-            str(directory / PROMPTS_FOLDER), 1, 1, f"There are {len(paths)} prompts; at most {MAX_PROMPTS} are read."
+            str(directory / PROMPTS_FOLDER), 1, 1, f"There are {len(paths)} prompts; the limit is {MAX_PROMPTS}."
         )
     found: dict[str, Prompt] = {}
     for path in paths:
         prompt = _read(path)
         if prompt.name in found or prompt.name in taken:
-            raise ManifestInvalid(str(path), 1, 1, f"There is another prompt `{prompt.name}`.")
+            raise ManifestInvalid(str(path), 1, 1, f"Another prompt is named `{prompt.name}`.")
         found[prompt.name] = prompt
     return tuple(found.values())
 
@@ -150,5 +150,7 @@ def _read(path: Path) -> Prompt:
     for number, message in enumerate(prompt.messages):
         if missing := sorted(message.placeholders() - known):
             place = document.place(("messages", number, "text"))
-            raise ManifestInvalid(str(path), place.line, place.column, f"`{missing[0]}` is no argument of this prompt.")
+            raise ManifestInvalid(
+                str(path), place.line, place.column, f"`{missing[0]}` is not an argument of this prompt."
+            )
     return prompt

@@ -147,21 +147,21 @@ def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Ma
     sources = tuple(entry for entry in entries if isinstance(entry, LoadedSource))
     tools = [loaded for entry in entries for loaded in (entry.tools if isinstance(entry, LoadedSource) else (entry,))]
     if len(tools) > MAX_TOOLS:
-        raise ManifestInvalid(str(directory), 1, 1, f"There are {len(tools)} tools; at most {MAX_TOOLS} are read.")
+        raise ManifestInvalid(str(directory), 1, 1, f"There are {len(tools)} tools; the limit is {MAX_TOOLS}.")
     taken: dict[str, LoadedTool] = {}
     for loaded in tools:
         other = taken.setdefault(loaded.tool.wire_name, loaded)
         if other is not loaded:
             name = loaded.tool.wire_name
             message = (
-                f"The name `{name}` that MCP clients would see is taken by `{other.tool.name}` in {other.path.name}."
+                f"The name `{name}` that MCP clients see is already used by `{other.tool.name}` in {other.path.name}."
             )
             raise loaded.invalid("name", message)
     spaces: dict[str, Path] = {}
     for found in sources:
         check_namespace(found, tools)
         if spaces.setdefault(found.source.name, found.path) is not found.path:
-            raise found.invalid("name", f"The source `{found.source.name}` stands in two files.")
+            raise found.invalid("name", f"The source `{found.source.name}` is defined in two files.")
     return Manifests(tuple(tools), sources)
 
 
@@ -175,8 +175,10 @@ def check_namespace(found: LoadedSource, tools: Iterable[LoadedTool]) -> None:
     others = (each.tool.name for each in tools if each.path != found.path)
     other = next((one for one in others if one.startswith(f"{name}.")), None)
     if name in RESERVED or other is not None:
-        why = f"`{other}` is one" if other else "they are ours"
-        raise found.invalid("name", f"Names that begin with `{name}.` are taken ({why}); name the source otherwise.")
+        why = f"by `{other}`" if other else "reserved by CodeSDK"
+        raise found.invalid(
+            "name", f"Names that begin with `{name}.` are in use ({why}); choose another name for the source."
+        )
 
 
 def _invalid(path: Path, place: Position, message: str) -> ManifestInvalid:
@@ -199,7 +201,7 @@ def read_entry(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool 
 
 def _source(path: Path, document: Document) -> LoadedSource:
     if document.data["kind"] != KIND:
-        raise _invalid(path, document.place(("kind",)), f"`kind` can only be `{KIND}`; a tool has none.")
+        raise _invalid(path, document.place(("kind",)), f"`kind` can only be `{KIND}`; tools have no `kind`.")
     try:
         manifest = document.model(SourceManifest)
     except DocumentUnreadable as error:
@@ -223,7 +225,7 @@ def _bounds(path: Path, document: Document, name: str | None, profiles: ProfileB
         return None
     if name not in profiles:
         near = nearest(name, profiles)
-        hint = f"Did you mean `{near}`?" if near else f"There are: {', '.join(profiles)}."
+        hint = f"Did you mean `{near}`?" if near else f"Known profiles: {', '.join(profiles)}."
         raise _invalid(path, document.place(("profile",)), f"There is no profile `{name}`. {hint}")
     return profiles[name]
 
@@ -261,5 +263,5 @@ def _check_examples(path: Path, document: Document, tool: Tool) -> None:
                 tool.check_output(example.output)
         except (InvalidInput, InvalidOutput) as error:
             raise _invalid(
-                path, document.place(("examples", number)), f"This example does not fit: {error.message}"
+                path, document.place(("examples", number)), f"This example is invalid: {error.message}"
             ) from error

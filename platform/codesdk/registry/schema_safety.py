@@ -60,7 +60,7 @@ def check_schema(schema: dict[str, Any]) -> None:
                     raise SchemaRefused(f"The schema has more than {MAX_REFERENCES} references.", path)
     for at, target in references.items():
         if target in data or (target and target[-1] in _NAMED and _is_keyword(target)):
-            raise SchemaRefused("This `$ref` leads to something that is no schema.", at)
+            raise SchemaRefused("This `$ref` leads to something that is not a schema.", at)
     _check_expansion(references, paths)
     compile_validator(schema)
 
@@ -76,9 +76,9 @@ def compile_validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Valida
             schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_fetch
         )
     except jsonschema_rs.ValidationError as error:
-        raise SchemaRefused(f"This is no JSON Schema: {error.message}.", tuple(error.instance_path)) from error
+        raise SchemaRefused(f"This is not a valid JSON Schema: {error.message}.", tuple(error.instance_path)) from error
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise SchemaRefused(f"This is no JSON Schema: {str(error).splitlines()[0]}.") from error
+        raise SchemaRefused(f"This is not a valid JSON Schema: {str(error).splitlines()[0]}.") from error
 
 
 def _refuse_fetch(uri: str) -> Any:
@@ -115,7 +115,9 @@ def _is_name(path: SchemaPath) -> bool:
 def _check_keyword(path: SchemaPath, value: Any) -> None:
     keyword = path[-1]
     if keyword in _BASES:
-        raise SchemaRefused(f"`{keyword}` cannot stand in a tool's schema; refer to places in it by `#/…`.", path)
+        raise SchemaRefused(
+            f"`{keyword}` is not allowed in a tool's schema; refer to other parts of it by `#/…`.", path
+        )
     if keyword == "$schema" and value != DRAFT:
         raise SchemaRefused(f"`$schema` can only be {DRAFT}, which it is anyway.", path)
     patterns = (
@@ -132,7 +134,7 @@ def _check_keyword(path: SchemaPath, value: Any) -> None:
 
 def _check_pattern(pattern: str, path: SchemaPath) -> None:
     if len(pattern) > MAX_PATTERN:
-        raise SchemaRefused(f"A regular expression of more than {MAX_PATTERN} characters.", path)
+        raise SchemaRefused(f"This regular expression has more than {MAX_PATTERN} characters.", path)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
     except ValueError as error:
@@ -175,7 +177,7 @@ def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[Schem
 
     def expand(target: SchemaPath, at: SchemaPath) -> int:
         if target in open_:
-            raise SchemaRefused("This `$ref` leads to itself; a tool's input has no need of recursion.", at)
+            raise SchemaRefused("This `$ref` leads to itself; recursive schemas are not supported.", at)
         if target not in whole:
             open_.add(target)
             whole[target] = own[target] + sum(expand(references[one], one) for one in beneath[target])
@@ -186,4 +188,4 @@ def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[Schem
     for at, target in references.items():
         total += expand(target, at)
         if total > MAX_EXPANDED:
-            raise SchemaRefused("The references of this schema stand for too much when they are written out.", at)
+            raise SchemaRefused("This schema is too large when its references are expanded.", at)

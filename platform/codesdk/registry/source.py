@@ -115,7 +115,7 @@ class SourceManifest(FrozenModel):
             ("headers", "`headers` are for a server with a `url`; in a sandbox the profile's egress adds them."): (
                 self.url is None and bool(self.headers)
             ),
-            ("workspace", "A shared server is of no session, so it sees the workspace of none."): sees and self.shared,
+            ("workspace", "A shared server belongs to no session, so it can't see a workspace."): sees and self.shared,
             ("workspace", "A server that sees a session's workspace has no network, so it can have no `secrets`."): (
                 sees and bool(self.secrets)
             ),
@@ -134,7 +134,7 @@ class SourceManifest(FrozenModel):
             parts = urlsplit(value)
             host, _ = hostnames.canonical_host(parts.hostname or ""), parts.port
         except (InvalidHostname, ValueError) as error:
-            raise ValueError(f"this names no host that is certain: {error}.") from error
+            raise ValueError(f"this is not a valid host: {error}.") from error
         if parts.scheme not in ("https", "http") or not host or "@" in parts.netloc or parts.fragment:
             raise ValueError("an https:// URL, without a password and without a fragment.")
         return value

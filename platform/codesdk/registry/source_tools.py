@@ -41,7 +41,9 @@ def dotted_name(source: str, name: str) -> str:
     """
     found = f"{source}.{_NAME_SEPARATOR.sub('_', name.lower())}"
     if TOOL_NAME.fullmatch(found) is None or len(found) > MAX_TOOL_NAME:
-        raise UnusableTool(f"`{name[:100]}` cannot be a tool's name here: `{found[:100]}` is none, or is too long.")
+        raise UnusableTool(
+            f"`{name[:100]}` cannot be offered: `{found[:100]}` is not a valid tool name, or is too long."
+        )
     return found
 
 

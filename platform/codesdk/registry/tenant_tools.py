@@ -17,15 +17,15 @@ def tenant_registry(directory: Path, shared: Registry, profiles: ProfileBounds |
         ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or first part that is in use.
     """
     prompts = (*shared.prompts.values(), *read_prompts(directory, taken=shared.prompts))
-    own = (
-        read_manifests(directory, profiles)
-        if any(path.name != PROMPTS_FOLDER for path in directory.iterdir())
-        else None
-    )
-    if own is None:
+    try:
+        empty = all(path.name == PROMPTS_FOLDER for path in directory.iterdir())
+    except OSError as error:
+        raise ManifestInvalid(str(directory), 1, 1, str(error)) from error
+    if empty:
         return Registry(shared.tools(), shared.sources.values(), prompts)
+    own = read_manifests(directory, profiles)
     for source in own.sources:
-        message = "A tenant has no MCP servers of its own; an operator adds one to the installation's tools."
+        message = "A tenant can't have its own MCP servers; an operator can add one to the installation's tools."
         raise source.invalid("kind", message)
     for loaded in own.tools:
         check_tenant_tool(loaded, shared)
@@ -46,22 +46,8 @@ def check_tenant_tool(loaded: LoadedTool, shared: Registry) -> None:
     taken = first in RESERVED or first in shared.sources
     if taken or any(other.name.startswith(f"{first}.") for other in shared.tools()):
         # The installation's policies match tools by patterns (`workspace.*`), and mean its own tools.
-        message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
+        message = f"Names that begin with `{first}.` belong to the installation; choose another first part."
         raise loaded.invalid("name", message)
     if isinstance(tool.runs, Builtin):
-        message = "A tenant's tool is a command (`argv`): a built-in under another name would get around its policy."
+        message = "A tenant's tool must be a command (`argv`): a built-in under another name would bypass its policy."
         raise loaded.invalid("runs", message)
-
-
-def tenant_directories(directory: Path) -> dict[str, Path]:
-    """Return the tenants' directories, by tenant id.
-
-    Raises:
-        ManifestInvalid: the directory of all tenants does not exist or can't be read.
-    """
-    try:
-        entries = list(directory.iterdir())
-    except OSError as error:
-        message = f"The directory of the tenants' tools cannot be read: {error.strerror or error}."
-        raise ManifestInvalid(str(directory), 1, 1, message) from error
-    return {path.name: path for path in entries if path.is_dir() and not path.name.startswith(".")}

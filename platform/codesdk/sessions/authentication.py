@@ -78,7 +78,7 @@ class SessionAuthenticator:
         if known is not None:
             return known
         if not opens:
-            raise SessionUnknown("No session is open for this login.", advice="Initialize anew: that opens one.")
+            raise SessionUnknown("No session is open for this login.", advice="Send `initialize` again to open one.")
         # Checked first: otherwise a session that the login may not use would stay open, with its sandbox.
         require(may_attempt(principal, Action.SESSIONS_OPEN), Unauthenticated("This login may not do anything here."))
         wish = NewSession(**entered.wish.model_dump(), runtime=LOGIN_RUNTIME)
@@ -97,7 +97,7 @@ class SessionAuthenticator:
 def _require_session_id(named: str | None) -> str:
     if named is None:
         raise Unauthenticated(
-            "An API key opens no session by itself here.",
+            "An API key alone does not select a session.",
             advice="Send the header CodeSDK-Session with the id of an open session of yours, or use a session's token.",
         )
     return named

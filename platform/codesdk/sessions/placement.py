@@ -44,10 +44,10 @@ _REASONS = {
     "draining": "drain",
     "lost": "are lost",
     "image": "lack the image",
-    "labels": "lack a label that is asked for",
+    "labels": "lack a required label",
     "memory": "lack memory",
     "cpu": "lack CPU",
-    "sessions": "have as many sessions as they may",
+    "sessions": "have reached their limit of sessions",
 }
 
 
@@ -56,8 +56,8 @@ def _no_host(nowhere: Unschedulable, profile: Profile, labels: Mapping[str, str]
     if set(missing) <= {"image"}:
         return NoHost(
             f"No worker offers the sandbox image {profile.image!r} of the profile {profile.name!r}.",
-            advice=f"`codesdk up --profile {profile.name}` builds it where it can and starts a worker;"
-            " `codesdk images list` says what is there.",
+            advice=f"`codesdk up --profile {profile.name}` builds it if possible and starts a worker;"
+            " `codesdk images list` shows the images.",
             details={"missing": missing},
         )
     reasons = "; ".join(f"{count} {_REASONS[what]}" for what, count in missing.items())
@@ -66,6 +66,6 @@ def _no_host(nowhere: Unschedulable, profile: Profile, labels: Mapping[str, str]
     )
     return NoHost(
         f"No host can take a session of the profile {profile.name!r} now. Of the hosts: {reasons}{wanted}.",
-        advice="Try again when sessions have ended, or have an operator look at `codesdk hosts list`.",
+        advice="Try again when sessions have ended, or ask an operator to check `codesdk hosts list`.",
         details={"missing": missing},
     )

@@ -124,7 +124,7 @@ class SessionService:
         if removed is not None:
             when = to_rfc3339(datetime.fromtimestamp(removed, UTC))
             raise SessionRemoved(
-                f"Session {session} and its log were removed at {when}, as retention has it.",
+                f"Session {session} and its log were removed at {when} by retention.",
                 advice="Import an export of it, if there is one.",
                 details={"removed_at": when},
             )
@@ -206,8 +206,8 @@ class SessionService:
             raise StopRefused(row.id)
         if not sandbox_store.request_stop(unit.connection, row.id):
             raise SandboxBusy(
-                "The sandbox is being made, or a call of its session waits for its turn or runs.",
-                advice="Try again when the session's calls have ended; cancel those that nobody needs.",
+                "The sandbox is being created, or the session has queued or running calls.",
+                advice="Try again when the session's calls have ended, or cancel them.",
             )
 
     @staticmethod
@@ -335,7 +335,7 @@ def _last_snapshot(unit: Unit, tenant: TenantId, session: SessionId) -> Artifact
     if found is None:
         raise SessionUnknown(f"There is no session {session}.")
     if found.state == "open":
-        raise SessionNotEnded(f"The session {session} has not ended.", advice="Close it first, or go on in it.")
+        raise SessionNotEnded(f"The session {session} has not ended.", advice="Close it first, or continue in it.")
     row = sandbox_store.of_session(unit.connection, session)
     if found.snapshots and row is not None and row.state is SandboxState.CLOSING:
         host = host_store.find(unit.connection, found.host_id)
@@ -344,6 +344,6 @@ def _last_snapshot(unit: Unit, tenant: TenantId, session: SessionId) -> Artifact
     if found.snapshot_artifact is None:
         raise NoSnapshot(
             f"No snapshot was taken of the session {session}.",
-            advice="They are taken of sessions that are opened with `snapshots`, after calls that write.",
+            advice="Snapshots are taken after calls that write, in sessions that were opened with `snapshots`.",
         )
     return found.snapshot_artifact

@@ -11,7 +11,7 @@ from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import ArtifactId, SandboxId, SessionId
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.records import DEFAULT_PARALLEL_CALLS, SessionPriority
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound, Unavailable
 from codesdk.sandbox.port.faults import SandboxEnded
 from codesdk.sandbox.records.store import SandboxRow, SandboxState
 
@@ -21,21 +21,16 @@ HOST_LOST = "host lost"
 """Reason for closing: its host stopped responding or was declared lost."""
 
 
-class NoHost(Fault):
+class NoHost(Unavailable):
     """No host can take the session."""
 
     code = "NO_HOST"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
-class SessionUnknown(Fault):
+class SessionUnknown(NotFound):
     """No such session for this tenant."""
 
     code = "SESSION_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
 class SessionRemoved(Fault):
@@ -55,12 +50,10 @@ class SandboxBusy(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
 
-class SessionNotEnded(Fault):
+class SessionNotEnded(Conflict):
     """A new session can only start from an ended one, because an open one may still change its workspace."""
 
     code = "SESSION_NOT_ENDED"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class SnapshotPending(Fault):
@@ -72,12 +65,10 @@ class SnapshotPending(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
 
-class NoSnapshot(Fault):
+class NoSnapshot(Conflict):
     """The session has no snapshot."""
 
     code = "NO_SNAPSHOT"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 Label = Annotated[str, Field(max_length=200)]

@@ -111,7 +111,7 @@ class SourceService:
         assert isinstance(runs, SourceCall)  # noqa: S101 (what the port is for)
         source = self._registry.of(asked.tenant).sources.get(runs.source)
         if source is None:
-            raise SourceUnavailable(runs.source, "is not in the tool registry any more")
+            raise SourceUnavailable(runs.source, "is no longer in the tool registry")
         if (refused := self._unmet_requirement(asked, source)) is not None:
             return refused
         in_flight = _InFlightCall()
@@ -122,7 +122,7 @@ class SourceService:
         except CancelledError:
             if self._closed:  # not cancelled by a client: the next worker recovers it
                 raise SourceDied(source.name, "was stopped with its worker") from None
-            text = f"{asked.tool.name} was cancelled; its server was told to stop, and may have done some of it."
+            text = f"{asked.tool.name} was cancelled; its server was sent a cancellation, and may have done part of the work."
             return ToolResult(text=text, is_error=True, code="CANCELLED")
         finally:
             with self._lock:
@@ -191,7 +191,7 @@ class SourceService:
         key = ServerKey(source.name, session, str(asked.tenant) if session else "", running_hash(source.manifest))
         with self._lock:
             if self._closed:
-                raise SourceUnavailable(source.name, "is not started: the worker stops")
+                raise SourceUnavailable(source.name, "was not started: the worker is stopping")
             server = self._servers.get(key)
             if server is None:
                 self._check_capacity(key)
@@ -210,10 +210,11 @@ class SourceService:
         of_tenant = sum(other.tenant == key.tenant for other in self._servers) if key.tenant else 0
         if of_tenant >= MAX_PER_TENANT:
             raise SourceUnavailable(
-                key.source, f"has no place: this tenant's sessions have {MAX_PER_TENANT} servers here"
+                key.source,
+                f"was not started: this tenant's sessions already have {MAX_PER_TENANT} servers on this host",
             )
         if len(self._servers) >= MAX_SERVERS:
-            raise SourceUnavailable(key.source, f"has no place: {MAX_SERVERS} servers run on this host already")
+            raise SourceUnavailable(key.source, f"was not started: {MAX_SERVERS} servers already run on this host")
 
     def _on_listing(self, name: str, listing: ToolListing) -> None:
         # Compare with the current pins, which may be newer than the server.

@@ -43,7 +43,7 @@ def detect_changes(source: Source, listing: ToolListing) -> dict[str, ToolChange
 
 def describe_change(seen: str) -> str:
     """Why a tool is withheld. `seen`: its current hash, empty if removed."""
-    return "its server describes it otherwise than it was accepted" if seen else "its server does not offer it any more"
+    return "its server has changed its description since it was accepted" if seen else "its server no longer offers it"
 
 
 class ToolChanges:

@@ -9,18 +9,15 @@ from typing import ClassVar, NamedTuple, TypeGuard
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import ExitCode, Fault, Unavailable
 
 _NOTHING_LOST = "Nothing that was acknowledged is lost."
 
 
-class StorageUnavailable(Fault):
+class StorageUnavailable(Unavailable):
     """The database can't be opened, or is full, locked, damaged or gone."""
 
     code = "STORAGE_UNAVAILABLE"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
     retry_after_s: ClassVar[float | None] = 1.0
 
 
@@ -99,17 +96,15 @@ class _FaultKind(NamedTuple):
     advice: str
 
 
-_GONE = _FaultKind(
-    DatabaseGone, "Check that it runs and that its address is right; the connection is made anew by itself."
-)
-_LOGIN = _FaultKind(DatabaseLoginRefused, "Mend user, password or database name in CODESDK_DATABASE_URL.")
+_GONE = _FaultKind(DatabaseGone, "Check that it runs and that its address is right; it reconnects by itself.")
+_LOGIN = _FaultKind(DatabaseLoginRefused, "Correct the user, password or database name in CODESDK_DATABASE_URL.")
 _EXHAUSTED = _FaultKind(ConnectionsExhausted, "Raise the server's max_connections, or run fewer processes.")
 _READ_ONLY = _FaultKind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
-_LOCKED = _FaultKind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
-_TIMEOUT = _FaultKind(StatementTimeout, "Try again; see what it is busy with (PostgreSQL: pg_stat_activity).")
-_FULL = _FaultKind(DatabaseFull, "Make room on the database's disk.")
-_VALUE = _FaultKind(ValueRefused, "Send text without NUL characters, and shorter.")
-_OTHER = _FaultKind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
+_LOCKED = _FaultKind(DatabaseLocked, "Try again; find the holder of the lock (PostgreSQL: pg_stat_activity).")
+_TIMEOUT = _FaultKind(StatementTimeout, "Try again; find what keeps it busy (PostgreSQL: pg_stat_activity).")
+_FULL = _FaultKind(DatabaseFull, "Free up space on the database's disk.")
+_VALUE = _FaultKind(ValueRefused, "Send shorter text without NUL characters.")
+_OTHER = _FaultKind(StorageUnavailable, "Check that the database runs, is reachable and has free space.")
 
 NO_ANSWER = "HYT00"
 """Our own SQLSTATE, named like ODBC's timeout: the server didn't answer in time (`ServerTimeouts`)."""
@@ -162,7 +157,7 @@ def to_fault(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
     if isinstance(error, PoolTimeout):
         return ConnectionsExhausted(
             f"Every database connection of this process is in use. {_NOTHING_LOST}",
-            advice="Try again; fewer requests at once.",
+            advice="Try again with fewer requests at once.",
         )
     words = _message_of(error)
     kind = _classify(error, words)
@@ -172,15 +167,13 @@ def to_fault(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
 
 def connections_dropped() -> DatabaseGone:
     """Build the fault for a server that closes connections at once, as one that is stopping or crashing does."""
-    return DatabaseGone(
-        f"The database ended each connection as soon as it was made. {_NOTHING_LOST}", advice=_GONE.advice
-    )
+    return DatabaseGone(f"The database closed each connection at once. {_NOTHING_LOST}", advice=_GONE.advice)
 
 
 def commit_indeterminate(error: DBAPIError) -> CommitIndeterminate:
     """Translate the error that broke a connection after its commit had been sent."""
     return CommitIndeterminate(
-        f"The database broke off in a commit: {_message_of(error)}. {_NOTHING_LOST}", advice=_GONE.advice
+        f"The connection broke during a commit: {_message_of(error)}. {_NOTHING_LOST}", advice=_GONE.advice
     )
 
 

@@ -14,7 +14,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from codesdk.errors import ExitCode, Fault, InternalFault
+from codesdk.errors import ExitCode, Fault, InternalFault, Unavailable
 from codesdk.storage.database import Database
 from codesdk.storage.engines import connect
 from codesdk.storage.faults import to_fault
@@ -33,13 +33,10 @@ class SchemaUnknown(Fault):
     exit_code = ExitCode.DATA
 
 
-class SchemaBehind(Fault):
+class SchemaBehind(Unavailable):
     """The database lacks migrations, and this process doesn't run them."""
 
     code = "SCHEMA_BEHIND"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
@@ -79,12 +76,12 @@ def _migration_config(database: Database) -> Iterator[Config]:
             config.attributes["connection"] = connection
             yield config
             if database.is_sqlite and (broken := connection.execute(_FOREIGN_KEY_CHECK).all()):
-                raise InternalFault(f"A migration would leave rows without what they name: {broken[:3]}.")
+                raise InternalFault(f"A migration would leave rows with dangling references: {broken[:3]}.")
     except DBAPIError as error:
         raise to_fault(error) from error
     except CommandError as error:
         raise SchemaUnknown(
-            f"The database is not of this version: {error}.",
+            f"The database's version is unknown: {error}.",
             advice="Run the CodeSDK that last used it or a newer one, or give another --data-dir.",
         ) from error
 

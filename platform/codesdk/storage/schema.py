@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -11,57 +13,23 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     String,
     Table,
     Text,
     text,
 )
 
-from codesdk.storage.approval_tables import (
-    approval_demands,
-    approval_feeds,
-    approval_news,
-    approval_tickets,
-    approval_votes,
-    approvals,
-    grants,
-    group_members,
-)
-from codesdk.storage.host_tables import call_tallies, hosts, source_servers
-from codesdk.storage.metadata import ID as _ID
-from codesdk.storage.metadata import metadata
-from codesdk.storage.policy_tables import (
-    policy_changes,
-    policy_pins,
-    policy_shadow_counts,
-    policy_texts,
-    policy_versions,
-    rate_uses,
-)
+_NAMES = {kind: f"{kind}_%(table_name)s_%(column_0_name)s" for kind in ("ix", "uq")}
+_NAMES |= {"fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s", "pk": "pk_%(table_name)s"}
+metadata = MetaData(naming_convention=_NAMES)
 
-# Tables defined in the other modules, re-exported here.
-__all__ = [
-    "approval_demands",
-    "approval_feeds",
-    "approval_news",
-    "approval_tickets",
-    "approval_votes",
-    "approvals",
-    "audit_entries",
-    "audit_heads",
-    "call_tallies",
-    "grants",
-    "group_members",
-    "hosts",
-    "metadata",
-    "policy_changes",
-    "policy_pins",
-    "policy_shadow_counts",
-    "policy_texts",
-    "policy_versions",
-    "rate_uses",
-    "source_servers",
-]
+_ID = String(40)
+
+
+def _where(condition: str) -> dict[str, Any]:
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
 
 tenants = Table(
     "tenants",
@@ -146,9 +114,7 @@ sessions = Table(
     Column("opened_from", _ID),  # the session whose last snapshot it started from
     Column("imported_at", Float),  # its log came from an export, without rows of calls
     Column("policy_hash", String(71)),  # of the session's own rules, in policy_texts
-    Column(
-        "sealed_seq", BigInteger, nullable=False, server_default=text("0")
-    ),  # last `seq` that the audit trail has sealed
+    Column("sealed_seq", BigInteger, nullable=False, server_default=text("0")),  # last `seq` in the audit trail
     Column("sealed_hash", String(71), nullable=False, server_default=text("''")),  # of all its events up to sealed_seq
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
@@ -204,14 +170,8 @@ sandboxes = Table(
     Column("serves", _ID),  # the session that the server serves; none if shared
     Column("runner", String(64)),  # id of its last runner process; a different one knows no earlier exec
     Column("lives", Integer, nullable=False, server_default=text("0")),  # how many earlier runners were lost
-    Index(
-        "uq_sandboxes_host_uid",  # a tool uid belongs to one living sandbox per host
-        "host_id",
-        "tool_uid",
-        unique=True,
-        sqlite_where=text("state <> 'gone'"),
-        postgresql_where=text("state <> 'gone'"),
-    ),
+    # a tool uid belongs to one living sandbox per host
+    Index("uq_sandboxes_host_uid", "host_id", "tool_uid", unique=True, **_where("state <> 'gone'")),
     Index("ix_sandboxes_host_state", "host_id", "state"),
 )
 
@@ -253,9 +213,7 @@ tool_calls = Table(
     Column("behaviour_hash", String(71)),  # of everything that determines what its tool does, at the claim
     Column("classification", String(16)),  # its tool's, at the claim
     Column("life", Integer),  # its sandbox's `lives` at the claim
-    Column(
-        "doubtful", Boolean, nullable=False, server_default=text("false")
-    ),  # lost, and it's unknown whether it took effect
+    Column("doubtful", Boolean, nullable=False, server_default=text("false")),  # lost, and its effect is unknown
     Column("obligations", Text),  # JSON: what policy demanded of the run; set by the claim
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("result", Text),  # JSON, set with the terminal state
@@ -267,27 +225,18 @@ tool_calls = Table(
     Index("ix_tool_calls_session", "session_id", "state", "held", "queued_at", "id"),
     Index("ix_tool_calls_tenant_state", "tenant_id", "state"),
     Index("ix_tool_calls_finished", "session_id", "finished_at"),  # when a session became idle
+    # a client that resends a call must find it, through any process
     Index(
-        "uq_tool_calls_runtime_id",  # a client that resends a call must find it, through any process
+        "uq_tool_calls_runtime_id",
         "session_id",
         "runtime_tool_call_id",
         unique=True,
-        sqlite_where=text("runtime_tool_call_id IS NOT NULL"),
-        postgresql_where=text("runtime_tool_call_id IS NOT NULL"),
+        **_where("runtime_tool_call_id IS NOT NULL"),
     ),
-    Index(
-        "ix_tool_calls_doubtful",  # nearly empty; read at each call to find lost calls with the same input
-        "session_id",
-        sqlite_where=text("doubtful = 1"),
-        postgresql_where=text("doubtful"),
-    ),
-    Index(
-        "ix_tool_calls_preparing",  # nearly empty; each worker polls it for its host
-        "host_id",
-        "state",  # some ended before they were prepared; without it SQLite picks ix_tool_calls_next
-        sqlite_where=text("preparing IS NOT NULL"),
-        postgresql_where=text("preparing IS NOT NULL"),
-    ),
+    # nearly empty; read at each call to find lost calls with the same input
+    Index("ix_tool_calls_doubtful", "session_id", sqlite_where=text("doubtful = 1"), postgresql_where=text("doubtful")),
+    # Nearly empty; each worker polls it for its host. Without `state`, SQLite picks ix_tool_calls_next.
+    Index("ix_tool_calls_preparing", "host_id", "state", **_where("preparing IS NOT NULL")),
 )
 
 turns = Table(  # each tenant's place in the host's fair queue (toolcalls.turn_store)
@@ -415,4 +364,236 @@ audit_heads = Table(  # the last entry of each chain; its row lock serializes ap
     Column("chain", _ID, primary_key=True),
     Column("number", BigInteger, nullable=False),
     Column("hash", String(71), nullable=False),
+)
+
+group_members = Table(  # a group exists as long as it has a member
+    "group_members",
+    metadata,
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
+    Column("added_at", Float, nullable=False),
+    Index("ix_group_members_principal", "principal_id"),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tool_call_id", _ID, ForeignKey("tool_calls.id"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("state", String(16), nullable=False),  # pending, approved, rejected, expired, cancelled, consumed, voided
+    Column("digest", String(71), nullable=False),
+    Column("shown", Text, nullable=False),  # JSON: what the approver sees
+    Column("expires_at", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("decided_at", Float),
+    Column("decided_by", _ID),
+    Column("comment", Text),
+    Column("not_requester", Boolean, nullable=False, server_default=text("false")),
+    Column("grant_offer", Text),  # JSON: the grants that a vote may give in addition
+    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON: id of each asking rule -> its hash
+    Index("ix_approvals_call", "tool_call_id", "attempt"),
+    Index("ix_approvals_state", "tenant_id", "state", "created_at"),
+)
+
+approval_tickets = Table(  # each answers one approval once, on behalf of its principal
+    "approval_tickets",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("approval_id", _ID, ForeignKey("approvals.id"), nullable=False),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("digest", String(71), nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("used_at", Float),
+    Column("endpoint_id", _ID),  # the endpoint that received it; ends with it. None: sent to no endpoint
+    Column("look_only", Boolean, nullable=False, server_default=text("false")),
+    Index("ix_approval_tickets_session", "session_id"),
+    Index("ix_approval_tickets_approval", "approval_id"),
+)
+
+approval_demands = Table(  # all must be met; none: one approval by anyone with the permission
+    "approval_demands",
+    metadata,
+    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("group_name", String(64)),
+    Column("quorum", Integer, nullable=False),
+    Column("escalate_at", Float),
+    Column("escalate_to", String(64)),
+    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # whether it was logged
+    Index("ix_approval_demands_escalate", "escalated", "escalate_at"),
+)
+
+approval_votes = Table(
+    "approval_votes",
+    metadata,
+    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
+    Column("verdict", String(8), nullable=False),  # approve, reject
+    Column("comment", Text),
+    Column("voted_at", Float, nullable=False),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),  # whose calls
+    Column("session_id", _ID, ForeignKey("sessions.id")),  # none: any session of that principal
+    Column("approval_id", _ID, nullable=False),  # the approval whose vote created it
+    Column("tool", String(64), nullable=False),
+    Column("rules", Text, nullable=False),  # JSON: id of each rule that asked -> its hash
+    Column("input_hash", String(71)),  # none: any input that these rules ask about
+    Column("schema_hash", String(71), nullable=False),  # of everything that determines what the tool does
+    Column("image", String(80), nullable=False),
+    Column("profile", String(40), nullable=False, server_default=text("''")),  # its name, for display
+    Column("profile_hash", String(71), nullable=False, server_default=text("''")),
+    Column("granted_by", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("max_uses", Integer),  # none: any number
+    Column("uses", Integer, nullable=False),
+    Column("ended_at", Float),  # revoked or voided
+    Column("ended_by", _ID),  # none: voided by a change
+    Column("ended_why", Text),
+    Index("ix_grants_of", "tenant_id", "principal_id", "tool"),
+    Index("ix_grants_tenant", "tenant_id", "created_at"),
+    Index("ix_grants_session", "session_id"),
+)
+
+approval_feeds = Table(  # one row per tenant, locked while a transaction appends news
+    "approval_feeds",
+    metadata,
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("epoch", String(32), nullable=False),  # changes when a copy is restored; cursors carry it
+    Column("last", BigInteger, nullable=False),
+)
+
+approval_news = Table(
+    "approval_news",
+    metadata,
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("approval_id", _ID, ForeignKey("approvals.id"), nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("kind", String(16), nullable=False),  # see approvals.news
+    Column("by", _ID),
+    Column("at", Float, nullable=False),
+    Index("ix_approval_news_session", "session_id"),
+)
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(120), nullable=False, unique=True),
+    Column("generation", BigInteger, nullable=False),  # raised by each worker that takes over the host
+    Column("heartbeat", BigInteger, nullable=False),  # a counter; observers measure its age on their own clock
+    Column("images", Text, nullable=False),  # JSON: image name -> image id on that host
+    Column("registered_at", Float, nullable=False),
+    Column("engine", String(400), nullable=False, server_default=text("''")),  # the engine's own id
+    Column("state", String(16), nullable=False, server_default=text("'active'")),  # see hosts.host.HostState
+    Column("labels", Text, nullable=False, server_default=text("'{}'")),  # JSON object
+    # The operator's limits for all sessions together; 0: no limit.
+    Column("memory_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Column("millicpus", BigInteger, nullable=False, server_default=text("0")),
+    Column("most_sessions", Integer, nullable=False, server_default=text("0")),
+    Column("left_at", Float),  # when its worker last shut down cleanly; none while one runs
+    Column("heard_at", Float),  # time of its newest heartbeat on the database's clock; `hosts.watch` doesn't use it
+    Column("holder", Text, nullable=False, server_default=text("''")),  # JSON: see hosts.holder; empty if unknown
+)
+
+source_servers = Table(  # the MCP servers of a host's worker, as last reported; rows of older generations don't count
+    "source_servers",
+    metadata,
+    Column("host_id", _ID, ForeignKey("hosts.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("generation", BigInteger, nullable=False),  # of the worker that wrote it
+    Column("source", String(40), nullable=False),
+    Column("session_id", _ID),  # the session it serves; none if shared
+    Column("tenant_id", _ID),  # likewise
+    Column("state", String(16), nullable=False),  # see sources.server_status.ServerState
+    Column("since", Float),  # when it was last started, on the worker's clock
+    Column("restarts", Integer, nullable=False),
+    Column("reason", Text, nullable=False),  # why it last ended
+)
+
+call_tallies = Table(  # histogram of call durations per host (toolcalls.statistics); normally written by its worker
+    "call_tallies",
+    metadata,
+    Column("host_id", _ID, ForeignKey("hosts.id"), primary_key=True),
+    Column("series", String(16), primary_key=True),  # see toolcalls.statistics.Series
+    Column("label", String(48), primary_key=True),  # the call's outcome
+    Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),  # the bucket's upper bound; 0: unbounded
+    Column("calls", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),  # sum over all these calls
+)
+
+policy_texts = Table(  # the files of bundles, by hash of their rules; immutable
+    "policy_texts",
+    metadata,
+    Column("hash", String(71), primary_key=True),
+    Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
+)
+
+rate_uses = Table(  # calls that count against a rule's rate limit, while in its window
+    "rate_uses",
+    metadata,
+    Column("rule", String(80), primary_key=True),  # the rule's id, with its layer
+    Column("owner", _ID, primary_key=True),  # session, principal or tenant
+    Column("call_id", _ID, primary_key=True),
+    Column("at", Float, nullable=False),
+    Index("ix_rate_uses_at", "rule", "owner", "at"),
+)
+
+policy_versions = Table(  # every bundle that a layer has had, by hash of its rules
+    "policy_versions",
+    metadata,
+    Column("layer", _ID, primary_key=True),  # shared, or the tenant's id
+    Column("hash", String(71), ForeignKey("policy_texts.hash"), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("made_by", _ID),  # the principal; none if loaded from files
+)
+
+policy_pins = Table(  # the version in force instead of the files, and the shadow
+    "policy_pins",
+    metadata,
+    Column("layer", _ID, primary_key=True),
+    Column("role", String(8), primary_key=True),  # active, shadow
+    Column("hash", String(71), ForeignKey("policy_texts.hash"), nullable=False),
+)
+
+policy_changes = Table(  # the history of what was in force; append-only
+    "policy_changes",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("layer", _ID, nullable=False),
+    Column("action", String(12), nullable=False),  # see policy.version.Change
+    Column("hash", String(71)),
+    Column("before", String(71)),
+    Column("by", _ID),
+    Column("at", Float, nullable=False),
+    Column("comment", Text, nullable=False),
+    Index("ix_policy_changes_layer", "layer", "at"),
+)
+
+policy_shadow_counts = Table(  # a shadow's decisions on live calls, compared with those in force
+    "policy_shadow_counts",
+    metadata,
+    Column("layer", _ID, primary_key=True),
+    Column("hash", String(71), primary_key=True),
+    Column("before", String(8), primary_key=True),
+    Column("after", String(8), primary_key=True),  # or error
+    Column("rule", String(80), primary_key=True),  # the first rule that decided; empty for the default
+    Column("count", BigInteger, nullable=False),
+    Column("last_call", _ID, nullable=False),
+    Column("last_at", Float, nullable=False),
 )

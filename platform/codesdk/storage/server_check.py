@@ -42,8 +42,8 @@ def inspect_server(url: str) -> ServerReport:
         row = connection.execute(_SERVER_QUERY).one()
     wrong = {
         "the server is older than PostgreSQL 14: upgrade it": row.number < MIN_SERVER_VERSION,
-        f"its encoding is {row.encoding}: make the database anew with ENCODING 'UTF8'": row.encoding != "UTF8",
-        "it is a standby, which takes no writes: use the primary": row.standby,
+        f"its encoding is {row.encoding}: create it again with ENCODING 'UTF8'": row.encoding != "UTF8",
+        "it is a standby, which accepts no writes: use the primary": row.standby,
         "fsync is off, so a power cut loses what was acknowledged: set fsync = on": row.fsync == "off",
         "full_page_writes is off, so a power cut can damage it: set full_page_writes = on": row.pages == "off",
     }

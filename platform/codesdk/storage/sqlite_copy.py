@@ -37,5 +37,5 @@ def copy_database(database: Database, target: Path) -> None:
             os.fsync(file.fileno())
     except (sqlite3.Error, OSError) as error:
         raise CopyFailed(
-            f"The database cannot be copied: {error}.", advice="Make room, or choose another place."
+            f"The database cannot be copied: {error}.", advice="Free up space, or choose another directory."
         ) from error

@@ -73,7 +73,7 @@ class ServerTimeouts:
 
     def _check_breaker(self, driver: Any) -> None:
         if self._clock.monotonic() < self._breaker_open_until:
-            raise _timeout_error(driver, "others were waiting for it until just now")
+            raise _timeout_error(driver, "others were waiting for it until now")
 
     def _open_breaker(self, driver: Any, after_s: float) -> Exception:
         self._breaker_open_until = self._clock.monotonic() + BREAKER_OPEN_S

@@ -9,7 +9,7 @@ from sqlalchemy.exc import ArgumentError
 
 from codesdk.errors import ExitCode, Fault
 
-_ADVICE = "Mend CODESDK_DATABASE_URL, or unset it for SQLite in the data directory."
+_ADVICE = "Correct CODESDK_DATABASE_URL, or unset it to use SQLite in the data directory."
 _DRIVERS = {
     "sqlite": "sqlite",
     "sqlite+pysqlite": "sqlite",
@@ -44,7 +44,7 @@ def parse_url(text: str) -> URL:
         driver = _DRIVERS.get(url.drivername)
         if driver is None:
             raise DatabaseUrlWrong(
-                f"The database's URL begins with {url.drivername}://, which is not known here.",
+                f"The database's URL begins with {url.drivername}://, which is not supported.",
                 advice=f"It must begin with sqlite:/// or postgresql://. {_ADVICE}",
             )
     except (ArgumentError, ValueError) as error:

@@ -244,7 +244,7 @@ class Writer:
                     # If the commit was sent and the answer lost, it may have happened: report it as indeterminate.
                     broken = is_disconnected(error) and not sent and not is_unresponsive(error)
                     if attempts_left and (is_conflict(error) or broken):
-                        _log.info("a group of %d units is run again: %s", len(jobs), error)
+                        _log.info("running a group of %d units again: %s", len(jobs), error)
                     elif sent and isinstance(error, DBAPIError) and is_disconnected(error):
                         raise commit_indeterminate(error) from error
                     else:
@@ -266,7 +266,7 @@ class Writer:
                 self._lock = self._lock_path.open("a")
             found = self._lock_path.stat()
         except OSError as error:
-            advice = "Mend the data directory's owner and mode; nothing that was acknowledged is lost."
+            advice = "Fix the data directory's owner and mode; nothing that was acknowledged is lost."
             raise StorageUnavailable(
                 f"The write lock {self._lock_path} cannot be opened: {error}.", advice=advice
             ) from error

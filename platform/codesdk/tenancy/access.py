@@ -8,7 +8,7 @@ from typing import NamedTuple
 from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Fault, NotPermitted
 from codesdk.tenancy.principal import Principal, Reach, Role
 
 
@@ -152,12 +152,10 @@ class AccessDenied(FrozenModel):
     reason: str
 
 
-class Forbidden(Fault):
+class Forbidden(NotPermitted):
     """The caller is authenticated but lacks permission."""
 
     code = "FORBIDDEN"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
 def decide_access(caller: Principal | Subject, action: Action, target: Target) -> AccessAllowed | AccessDenied:
@@ -200,11 +198,11 @@ def require(decision: AccessAllowed | AccessDenied, unseen: Fault) -> None:
 def _check_caller(caller: Principal | Subject, grant: Permission) -> AccessDenied | None:
     if isinstance(caller, Subject) is not grant.by_token:
         wanted = "a session's token" if grant.by_token else "an API key"
-        return AccessDenied(why=RefusalReason.ROLE, reason=f"This takes {wanted}.")
+        return AccessDenied(why=RefusalReason.ROLE, reason=f"This requires {wanted}.")
     if not grant.roles.intersection(caller.roles):
         needed = ", ".join(sorted(grant.roles))
         return AccessDenied(
-            why=RefusalReason.ROLE, reason=f"None of your roles may do this; it needs one of: {needed}."
+            why=RefusalReason.ROLE, reason=f"None of your roles permits this; it needs one of: {needed}."
         )
     if grant.reach is Reach.INSTANCE and _reach(caller) is not Reach.INSTANCE:
         return AccessDenied(why=RefusalReason.ROLE, reason="This is for an operator of the whole installation.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import IdKind, Ids, PrincipalId, TenantId
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict
 from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store
@@ -20,12 +20,10 @@ SETUP_ACTOR = "data-directory"
 """The audit trail's actor: anyone who can write to the data directory."""
 
 
-class AlreadyInitialised(Fault):
+class AlreadyInitialised(Conflict):
     """The installation already has an operator."""
 
     code = "ALREADY_INITIALISED"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class OperatorSetup:

@@ -72,7 +72,7 @@ class IdentityDirectory:
         with self._database.read() as connection:
             found = store.active_principal(connection, principal)
         if found is None:
-            raise Unauthenticated("Whoever this was given for may not do anything any more.")
+            raise Unauthenticated("The principal of this credential is disabled.")
         return found
 
     def subject(self, token: str) -> Subject:
@@ -183,4 +183,4 @@ class IdentityDirectory:
             self._writer.run(lambda unit: store.record_use(unit.connection, key, hour))
         except Fault as fault:
             # Requests must still work while the database takes no writes; the next one tries again.
-            _log.warning("the use of key %s could not be noted: %s", key, fault)
+            _log.warning("could not record the use of key %s: %s", key, fault)

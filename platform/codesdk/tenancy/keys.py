@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import NotFound
 
 
 class ApiKey(FrozenModel):
@@ -31,9 +31,7 @@ class NewKey(FrozenModel):
     """The key itself. It can't be read again."""
 
 
-class KeyUnknown(Fault):
+class KeyUnknown(NotFound):
     """No such key for this caller."""
 
     code = "KEY_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED

@@ -10,7 +10,7 @@ from pydantic import Field
 from codesdk.domain.decisions import GroupName
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound
 
 
 class Role(StrEnum):
@@ -86,17 +86,13 @@ class Unauthenticated(Fault):
     exit_code = ExitCode.NO_PERMISSION
 
 
-class PrincipalUnknown(Fault):
+class PrincipalUnknown(NotFound):
     """No such principal in that tenant."""
 
     code = "PRINCIPAL_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
-class PrincipalTaken(Fault):
+class PrincipalTaken(Conflict):
     """The tenant already has a principal of that name."""
 
     code = "PRINCIPAL_TAKEN"
-    status = 409
-    exit_code = ExitCode.FAILED

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from codesdk.domain.ids import TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, NotFound, NotPermitted
 
 DEFAULT_TENANT = "default"
 """Name of the tenant that a new installation has."""
@@ -31,33 +31,25 @@ class Tenant(FrozenModel):
     """Since then its keys and tokens don't work, and none of its calls starts."""
 
 
-class TenantUnknown(Fault):
+class TenantUnknown(NotFound):
     """No such tenant for this caller."""
 
     code = "TENANT_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
-class TenantTaken(Fault):
+class TenantTaken(Conflict):
     """A tenant of that name exists."""
 
     code = "TENANT_TAKEN"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
-class OwnTenant(Fault):
+class OwnTenant(Conflict):
     """A caller can't suspend its own tenant, because it couldn't resume it."""
 
     code = "OWN_TENANT"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
-class YoloNotAllowed(Fault):
+class YoloNotAllowed(NotPermitted):
     """The tenant may not use the permission mode `yolo`."""
 
     code = "YOLO_NOT_ALLOWED"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION

@@ -6,8 +6,7 @@ from typing import Any
 
 from codesdk.domain.events import Event
 from codesdk.domain.payloads import Payload, TaskCompleted, TaskFailed, TaskStarted, TaskStopped
-from codesdk.domain.records import Task
-from codesdk.domain.tasks import TaskState
+from codesdk.domain.records import Task, TaskState
 
 
 class TaskRecords:

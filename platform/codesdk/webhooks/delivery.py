@@ -7,7 +7,7 @@ from typing import Any
 
 from codesdk.domain.ids import DeliveryId, EndpointId, OneTimeLinkId, SessionId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import NotFound
 
 WINDOW_S = 24 * 3600.0
 """Seconds, from creation or replay, during which a delivery is retried."""
@@ -97,12 +97,10 @@ class Message(FrozenModel):
     data: dict[str, Any]
 
 
-class DeliveryUnknown(Fault):
+class DeliveryUnknown(NotFound):
     """No such delivery to this endpoint."""
 
     code = "DELIVERY_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
 def next_due(delivery: Delivery, now: float, jitter: float, retry_after_s: float | None = None) -> float | None:

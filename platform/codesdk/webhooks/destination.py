@@ -43,12 +43,12 @@ def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Dest
         port = parts.port
         host = canonical_host(parts.hostname or "")
     except (ValueError, InvalidHostname) as error:
-        raise InvalidEndpoint(f"This is no URL that can be sent to: {error}.") from error
+        raise InvalidEndpoint(f"This URL can't be used: {error}.") from error
     if parts.scheme not in ("https", "http") or "@" in parts.netloc or parts.fragment:
         raise InvalidEndpoint("A target is an https:// URL, without a password and without a fragment.")
     if parts.scheme == "http" and not allow_http:
         raise InvalidEndpoint(
-            "This target is not https: whoever is on the way could read and change what is sent.",
+            "This target is not https: others on the network could read and change the messages.",
             advice="Give an https:// URL. An operator may allow http with CODESDK_WEBHOOK_ALLOW_HTTP.",
         )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -76,4 +76,4 @@ def mailbox_of(text: str) -> str:
             return f"{local}@{canonical_host(domain)}"
     except InvalidHostname:
         pass
-    raise InvalidEndpoint("This is no plain mail address such as on-call@example.com.")
+    raise InvalidEndpoint("This is not a plain mail address such as on-call@example.com.")

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from codesdk.domain.events import EventType
 from codesdk.domain.ids import EndpointId, PrincipalId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound
 
 MAX_ENDPOINTS = 50
 """Endpoints per tenant."""
@@ -40,7 +40,7 @@ class EndpointKind(StrEnum):
 def _check_type(name: str) -> str:
     if name not in _NAMES and name not in _GROUPS:
         known = ", ".join(sorted(_NAMES | _GROUPS))
-        raise ValueError(f"{name!r} is no type of event that is told; there are: {known}")
+        raise ValueError(f"{name!r} is not an event type that can be delivered; known types: {known}")
     return name
 
 
@@ -107,20 +107,16 @@ class EndpointWithSecret(FrozenModel):
     """`whsec_…`, for verifying signatures; shown only once. None for unsigned kinds (chat, mail)."""
 
 
-class EndpointUnknown(Fault):
+class EndpointUnknown(NotFound):
     """No such endpoint in this tenant."""
 
     code = "ENDPOINT_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
-class EndpointLimitReached(Fault):
+class EndpointLimitReached(Conflict):
     """The tenant has reached its limit of endpoints."""
 
     code = "ENDPOINTS_FULL"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class InvalidEndpoint(Fault):

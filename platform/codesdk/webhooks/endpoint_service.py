@@ -88,7 +88,7 @@ class EndpointService:
             there = store.listing(unit.connection, tenant)
             if len(there) >= MAX_ENDPOINTS:
                 raise EndpointLimitReached(
-                    f"This tenant has {MAX_ENDPOINTS} endpoints, as many as it may.", advice="Remove one first."
+                    f"This tenant has {MAX_ENDPOINTS} endpoints, the maximum.", advice="Remove one first."
                 )
             if not any(each.disabled_at is None for each in there):
                 store.reset_cursors(unit.connection, tenant)
@@ -129,7 +129,9 @@ class EndpointService:
         now, secret = self._now(), new_secret()
         found = self._load(tenant, endpoint)
         if found.endpoint.kind is not EndpointKind.WEBHOOK:
-            raise InvalidEndpoint(f"Messages of kind {found.endpoint.kind.value} are not signed; make a new endpoint.")
+            raise InvalidEndpoint(
+                f"Messages of kind {found.endpoint.kind.value} are not signed; create a new endpoint."
+            )
 
         def work(unit: Unit) -> Endpoint:
             keys = self._load_in_unit(unit, tenant, endpoint).keys
@@ -182,7 +184,7 @@ class EndpointService:
         """
         found = self.find(tenant, endpoint)
         if found.disabled_at is not None:
-            raise InvalidEndpoint("This endpoint is disabled.", advice="`codesdk webhooks enable` lets it go on.")
+            raise InvalidEndpoint("This endpoint is disabled.", advice="Enable it with `codesdk webhooks enable`.")
         moment = self._clock.now()
         now = moment.timestamp()
         delivery = Delivery(

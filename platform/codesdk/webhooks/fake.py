@@ -21,7 +21,7 @@ class FakeSender:
     def check(self, target: str) -> str:
         """Accept anything that looks like a URL or a mail address."""
         if "://" not in target and "@" not in target:
-            raise InvalidEndpoint("This is no target.")
+            raise InvalidEndpoint("This is not a target.")
         return target
 
     def send(self, outgoing: OutgoingMessage) -> SendResult:

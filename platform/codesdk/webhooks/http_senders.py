@@ -122,7 +122,7 @@ def _line(item: DigestItem) -> dict[str, Any]:
 
 
 def _button(answer: AnswerLink) -> dict[str, Any]:
-    return {"type": "button", "text": _plain("Look and decide"), "url": answer.page}
+    return {"type": "button", "text": _plain("Review and decide"), "url": answer.page}
 
 
 def _plain(text: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def _failure(error: smtplib.SMTPException | OSError) -> SendResult:
     match error:
         case smtplib.SMTPResponseException():
             code = error.smtp_code
-            return SendResult(status=code, failure=Failure.STATUS, detail=f"the server said {code}")
+            return SendResult(status=code, failure=Failure.STATUS, detail=f"the server answered {code}")
         case smtplib.SMTPRecipientsRefused():
             code = next(iter(error.recipients.values()))[0]
             return SendResult(status=code, failure=Failure.STATUS, detail=f"the server refused the recipient: {code}")
@@ -127,4 +127,4 @@ def render_mail(outgoing: OutgoingMessage, sender: str) -> EmailMessage:
 
 
 def _link(answer: AnswerLink | None) -> list[str]:
-    return ["Look and decide (this link answers once, and is for you alone):", answer.page] if answer else []
+    return ["Review and decide (this link works once, and only for you):", answer.page] if answer else []

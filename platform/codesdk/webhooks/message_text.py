@@ -18,8 +18,8 @@ BRIEF_CHARACTERS = 200
 APPROVAL_REQUEST_TYPES = frozenset({"approval.requested", "approval.escalated"})
 """Messages that ask for a vote."""
 _TITLES = {
-    "approval.requested": "Approval wanted",
-    "approval.escalated": "Approval still wanted",
+    "approval.requested": "Approval requested",
+    "approval.escalated": "Approval still pending",
     "approval.decided": "Approval decided",
     "approval.expired": "Approval expired: nobody answered in time",
     "tool.call.completed": "Call completed",
@@ -42,7 +42,7 @@ def title_of(messages: Sequence[Message]) -> str:
         return heading(messages[0])
     asking = sum(message.type in APPROVAL_REQUEST_TYPES for message in messages)
     rest = len(messages) - asking
-    parts = [f"{asking} approvals wanted" if asking != 1 else "1 approval wanted"] if asking else []
+    parts = [f"{asking} approvals requested" if asking != 1 else "1 approval requested"] if asking else []
     parts += [f"{rest} other messages" if rest != 1 else "1 other message"] if rest else []
     return ", ".join(parts)
 
@@ -72,7 +72,7 @@ def lines(message: Message) -> list[str]:
     if "input" in approval:
         found += ["", "It would run:", escape_control(input_text(approval["input"]))]
     elif approval:
-        found += ["", "What would run is too long for a message; the page shows it."]
+        found += ["", "The call is too long for a message; see the approval page."]
     if tried := preview_text.lines(approval.get("preview"), PREVIEW_CHARACTERS):
         found += ["", *tried]
     payload = message.data.get("payload") or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codesdk.domain.ids import ApprovalId, EndpointId, OneTimeLinkId, PrincipalId, SessionId, TenantId
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import ExitCode, Fault, NotPermitted
 
 
 class OneTimeLink(FrozenModel):
@@ -39,12 +39,10 @@ class LinkInvalid(Fault):
     exit_code = ExitCode.NO_PERMISSION
 
 
-class LinkExpired(Fault):
+class LinkExpired(NotPermitted):
     """The approval has expired."""
 
     code = "TICKET_EXPIRED"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
 class LinkUsed(Fault):
@@ -54,25 +52,19 @@ class LinkUsed(Fault):
     status = 409
 
 
-class LinkWithdrawn(Fault):
+class LinkWithdrawn(NotPermitted):
     """The endpoint that received the link was removed or disabled."""
 
     code = "TICKET_WITHDRAWN"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
-class LinkViewOnly(Fault):
+class LinkViewOnly(NotPermitted):
     """The link is view-only."""
 
     code = "TICKET_LOOKS_ONLY"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
 
 
-class LinkMismatch(Fault):
+class LinkMismatch(NotPermitted):
     """The link is for another approval, or for another digest."""
 
     code = "TICKET_ELSEWHERE"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION

@@ -111,7 +111,8 @@ class OneTimeLinkService:
         """
         if ticket.look_only:
             raise LinkViewOnly(
-                "This link only shows the approval.", advice="Decide on its page, or over the API, by your own API key."
+                "This link only shows the approval.",
+                advice="Decide on its page, or over the API, with your own API key.",
             )
         if approval != ticket.approval_id or not hmac.compare_digest(digest, ticket.digest):
             raise LinkMismatch(
@@ -129,7 +130,7 @@ class OneTimeLinkService:
             )
         if found is not None and found.withdrawn:
             raise _withdrawn()
-        raise LinkExpired("The time for this answer is over; nothing was changed.")
+        raise LinkExpired("The approval has expired; nothing was changed.")
 
     def _signature(self, ticket: OneTimeLink) -> bytes:
         facts = (ticket.id, ticket.tenant_id, ticket.approval_id, ticket.principal_id, ticket.digest)

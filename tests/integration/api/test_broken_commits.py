@@ -12,7 +12,7 @@ from codesdk.mcphost.tool_calls import handler, progress
 from codesdk.storage.faults import CommitIndeterminate, DatabaseGone
 
 ERAS = ["legacy", "auto"]
-GONE = "The database broke off"
+GONE = "The connection broke during a commit"
 
 
 @pytest.fixture

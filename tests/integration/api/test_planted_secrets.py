@@ -65,7 +65,7 @@ def test_secrets_are_in_no_log_answer_event_or_file(stack, helpers, caplog, caps
     # The caller's own side logs in this process too; and the product's server writes no access log.
     records = [r for r in caplog.records if not r.name.startswith(("httpx2", "httpcore2", "uvicorn.access", "asyncio"))]
     logged = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in records)
-    assert "made key" in logged
+    assert "created key" in logged
     for name, secret in secrets.items():
         tail = secret[-20:]  # what is shown of a key is its beginning
         assert tail not in logged, f"{name} is in the log"

@@ -69,7 +69,7 @@ def test_a_new_command_tool_runs_in_the_sandbox_and_its_example_says_what_comes_
     until(lambda: "2 note" in _lines(opened), 20, "the tenant's tool")
     (tenant / "broken.yaml").write_text("name: [")
     (tmp_path / "tools" / "broken.yaml").write_text("name: [")
-    until(lambda: "the changed tools of" in _logs(up) and "the last good ones stay" in _logs(up), 20, "the logs")
+    until(lambda: "the changed tools of" in _logs(up) and "the last valid ones stay" in _logs(up), 20, "the logs")
     assert "2 note" in _lines(opened)
     assert "broken.yaml:1" in codesdk("doctor", **places).out
 

@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from codesdk.domain.network.addresses import allow_networks, public_only, public_or_listed
+from codesdk.domain.network.addresses import allow_networks, public_only
 from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import destination_of
 from codesdk.webhooks.endpoint import InvalidEndpoint
 from codesdk.webhooks.http_client import RequestFailed, WebhookClient
-from receivers import receiving, speaking
+from receivers import public_or_listed, receiving, speaking
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 HERE = public_or_listed([LOOPBACK])

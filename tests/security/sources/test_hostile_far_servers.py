@@ -53,7 +53,7 @@ def fx(accepted, far):
 
 @pytest.mark.parametrize("name", ["chatter", "comments", "asks"])
 def test_a_flood_on_a_calls_stream_ends_the_conversation(fx, name):
-    with pytest.raises(SourceDied, match="sends more than can be taken"):
+    with pytest.raises(SourceDied, match="sends more than can be processed"):
         fx.desk.call(fx.asked(name, timeout_s=90))
 
 
@@ -67,11 +67,11 @@ def test_a_flood_on_the_standing_stream_ends_the_conversation(fx, far):
             return fault.what
         return ""
 
-    assert "sends more than can be taken" in until(died, "the flood was noticed")
+    assert "sends more than can be processed" in until(died, "the flood was noticed")
 
 
 def test_a_stream_that_breaks_off_again_and_again_is_not_taken_up_for_ever(fx, far):
-    with pytest.raises(SourceDied, match="sends more than can be taken"):
+    with pytest.raises(SourceDied, match="sends more than can be processed"):
         fx.desk.call(fx.asked("again", timeout_s=90))
     assert far.taken_up <= 100 + 1
     assert far.calls.count("again") == 1
@@ -130,4 +130,4 @@ def test_what_it_may_say_in_a_window_is_what_a_server_in_a_sandbox_may(monkeypat
     assert not bears(100, 8)
     now[0] += 60
     assert bears(100, 8)
-    assert ended == ["sends more than can be taken"]
+    assert ended == ["sends more than can be processed"]

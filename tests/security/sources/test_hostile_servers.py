@@ -35,7 +35,7 @@ def test_a_huge_message_ends_the_server(fx):
 
 
 def test_endless_garbage_on_stdout_ends_the_server(fx):
-    with pytest.raises(SourceDied, match="lines to stdout that are no messages"):
+    with pytest.raises(SourceDied, match="lines to stdout that are not messages"):
         fx.call("garbage")
 
 
@@ -51,7 +51,7 @@ def test_an_answer_that_is_none_is_no_answer_and_the_call_ends_in_its_time(fx, n
 
 
 def test_a_server_that_dies_in_a_call_says_how(fx):
-    with pytest.raises(SourceDied, match=r"exit code 3; it said: I am leaving"):
+    with pytest.raises(SourceDied, match=r"exit code 3; last line: I am leaving"):
         fx.call("die")
 
 

@@ -133,7 +133,7 @@ def test_an_answer_of_503_is_tried_again_and_then_unavailable(server, blobs, put
 
 
 @pytest.mark.parametrize(
-    ("answer", "advice"), [((403, "AccessDenied"), "access key"), ((404, "NoSuchBucket"), "Make the bucket")]
+    ("answer", "advice"), [((403, "AccessDenied"), "access key"), ((404, "NoSuchBucket"), "Create the bucket")]
 )
 def test_a_refusal_says_what_to_mend(server, blobs, put, answer, advice):
     server.refuse(*answer)

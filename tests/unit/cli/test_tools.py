@@ -56,9 +56,9 @@ def test_the_shipped_manifests_lint_clean(run):
         ("maxLength: 9, ", "", (11, 5), "give it a `maxLength`"),
         ("arg: /path", "arg: /paht", (6, 23), "Did you mean `/path`?"),
         ("[wc, -w, {arg: /path}]", "[python3, -c, {arg: /path}]", (6, 28), "the input would be code"),
-        ("[wc, -w, {arg: /path}]", "[bash, run.sh, {arg: /path}]", (5, 1), "A shell is no read-only tool"),
-        ("[wc, -w, {arg: /path}]", "[wc]", (11, 5), "`path` is in no word"),
-        ("{input: {path: a.txt}}", "{input: {path: a.txt}, varies: [x]}", (12, 35), "`x` is no key"),
+        ("[wc, -w, {arg: /path}]", "[bash, run.sh, {arg: /path}]", (5, 1), "A shell is not read-only"),
+        ("[wc, -w, {arg: /path}]", "[wc]", (11, 5), "`path` is not used"),
+        ("{input: {path: a.txt}}", "{input: {path: a.txt}, varies: [x]}", (12, 35), "`x` is not a key"),
     ],
 )
 def test_lint_says_what_an_author_should_look_at(*, run, tmp_path, old, new, place, words):
@@ -77,7 +77,7 @@ def test_lint_looks_at_every_file_and_ends_with_65_where_one_cannot_be_used(run,
     (tmp_path / "d.yaml").write_text(GOOD.replace("type: string", "pattern: '('").replace("acme.count", "acme.d"))
     code, out = run("lint", tmp_path)
     assert code == 65
-    assert f"{tmp_path}/a.yaml:3:1: error: `titel` is not a key that can stand here. Did you mean `title`?" in out
+    assert f"{tmp_path}/a.yaml:3:1: error: `titel` is not a known key here. Did you mean `title`?" in out
     assert "c.yaml:1:1: error: `acme.count` is taken by b.yaml." in out
     assert f"{tmp_path}/d.yaml:11:12: error: This regular expression" in out
     told = json.loads(run("lint", tmp_path, "--format", "json")[1])
@@ -91,7 +91,7 @@ def test_lint_looks_at_the_prompts_beside_the_manifests(run, tmp_path):
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "p.yaml").write_text('version: 1\nname: p\nmessages:\n  - text: "Read {paht}"\n')
     code, out = run("lint", tmp_path)
-    assert (code, f"{tmp_path}/prompts/p.yaml:4:" in out, "`paht` is no argument" in out) == (65, True, True)
+    assert (code, f"{tmp_path}/prompts/p.yaml:4:" in out, "`paht` is not an argument" in out) == (65, True, True)
 
 
 def test_lint_of_a_tenants_tools_refuses_a_name_of_the_installation(run, tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.domain.network.addresses import public_only, public_or_listed
+from codesdk.domain.network.addresses import public_only
 from codesdk.domain.network.resolver import is_local_address, public_and_remote
+from receivers import public_or_listed
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_every_number_of_appendix_b_has_its_one_form(bits, text):
 
 @pytest.mark.parametrize("bits", NO_NUMBERS, ids=lambda bits: f"{bits:016x}")
 def test_what_appendix_b_calls_an_error_is_refused(bits):
-    with pytest.raises(NotCanonical, match="which JSON cannot say"):
+    with pytest.raises(NotCanonical, match="which JSON can't represent"):
         canonical_json(double(bits))
 
 
@@ -170,13 +170,13 @@ def test_what_json_cannot_say_is_refused(value):
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"a": [0, {"b": math.nan}]}, "'/a/1/b' is nan, which JSON cannot say"),
+        ({"a": [0, {"b": math.nan}]}, "'/a/1/b' is nan, which JSON can't represent"),
         ({"a": 2**53}, "'/a' is an integer past 2\\*\\*53 - 1; send it as text"),
         ({"a": -(2**53)}, "'/a' is an integer past"),
         (["x", "\ud800"], "'/1' has half of a character"),
-        ({"a": {"\udfff": 1}}, "'/a' has a key that is no text"),
-        ({"a": {1: 1}}, "'/a' has a key that is no text: 1"),
-        ({"body": b"x"}, "'/body' is bytes; keep them as an artifact and refer to it"),
+        ({"a": {"\udfff": 1}}, "'/a' has a key that is not a string"),
+        ({"a": {1: 1}}, "'/a' has a key that is not a string: 1"),
+        ({"body": b"x"}, "'/body' is bytes; store them as an artifact and refer to it"),
         ({1}, "it is a set"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -16,8 +16,6 @@ from codesdk.domain.decisions import UNREDACTED
 from codesdk.domain.model import FrozenModel
 from codesdk.domain.runtime_input import RuntimeInput, ToolManifest, ToolManifestEntry
 from codesdk.domain.runtimes import RuntimeCapabilities, RuntimeEnv
-from codesdk.domain.structured_errors import error_of
-from codesdk.errors import Fault
 from models import records
 
 
@@ -157,22 +155,3 @@ def test_a_result_that_is_null_stays_in_the_canonical_form():
     block = ToolResultBlock(tool_call_id="call_1", result={"a": None})
     assert canonical_json(block.model_dump(mode="json", exclude_none=True)).endswith(b'"type":"tool_result"}')
     assert b'"a":null' in canonical_json(block.model_dump(mode="json", exclude_none=True))
-
-
-class Broken(Fault):
-    """It broke."""
-
-    code = "BROKEN_FOR_A_TEST"
-    retryable = True
-
-
-def test_a_fault_becomes_a_value_with_its_code_and_advice():
-    error = error_of(Broken("It broke.", advice="Mend it."), runtime="claude-agent-sdk", raw={"status": 500})
-    assert error.model_dump(exclude_none=True) == {
-        "code": "BROKEN_FOR_A_TEST",
-        "message": "It broke.",
-        "retryable": True,
-        "advice": "Mend it.",
-        "runtime": "claude-agent-sdk",
-        "raw": {"status": 500},
-    }

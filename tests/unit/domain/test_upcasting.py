@@ -53,7 +53,7 @@ def test_what_is_stored_is_left_as_it_is():
 
 
 def test_a_step_that_is_missing_is_a_fault():
-    with pytest.raises(EventUnreadable, match="no way leads up"):
+    with pytest.raises(EventUnreadable, match="can't be upgraded"):
         upcast(STORED, 3, {1: rename})
 
 

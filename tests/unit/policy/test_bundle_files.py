@@ -16,19 +16,19 @@ from codesdk.policy import PolicyInvalid, lint, load_bundle, policy_schema
 
 from .conftest import REPOSITORY, TOOLS, decide_line
 
-EMPTY = "The file must hold keys with values"
+EMPTY = "The file must contain keys with values"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 
 @pytest.mark.parametrize(
     ("text", "place", "part", "suggestion"),
     [
-        ("version: 1\nrules:\n- id: a\n  efect: allow\n", (4, 3), "`efect` is not a key", "effect"),
+        ("version: 1\nrules:\n- id: a\n  efect: allow\n", (4, 3), "`efect` is not a known key", "effect"),
         ("version: 1\nrules:\n- {id: a, effect: allow, comand: {any_of: [[ls]]}}\n", (3, 26), "`comand`", "command"),
         ("version: 1\nruls: []\n", (2, 1), "`ruls`", "rules"),
         ("version: 1\nrules:\n- id: a\n  effect: allow\n  args: {/path: {beneth: src}}\n", (5, 18), "`beneth`", "beneath"),
         ("version: 1\nrules:\n- {id: a, effect: alow}\n", (3, 11), "'allow', 'ask' or 'deny'", None),
-        ("version: 1\nversion: 1\n", (2, 1), "twice", None),
+        ("version: 1\nversion: 1\n", (2, 1), "Duplicate key", None),
         ("", (1, 1), EMPTY, None),
         ("- a\n", (1, 1), EMPTY, None),
         ("version: 1\nrules: &x []\n", (2, 8), "Anchors", None),
@@ -41,7 +41,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("version: 1\nrules: [\n", (3, 1), "not YAML", None),
         ("version: 1\n1: x\n", (2, 1), "key must be a string", None),
         ("version: 1\nrules: " + "[" * 60 + "]" * 60 + "\n", (2, 48), "Nested deeper", None),
-        ("version: 1\nrules:\n- {id: a, effect: allow}\n- {id: a, effect: deny}\n", (4, 4), "stands in policy.yaml:3", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow}\n- {id: a, effect: deny}\n", (4, 4), "is already defined in policy.yaml:3", None),
         ("version: 1\nenable: [workspace.exe]\n", (2, 10), "no tool `workspace.exe`", "workspace.exec"),
         ("version: 1\nrules:\n- {id: a, effect: allow, floor: true}\n", (3, 3), "belongs to a rule with `effect: ask`", None),
         ("version: 1\nrules:\n- {id: a, effect: ask, auto_ok: true, floor: true}\n", (3, 3), "contradict", None),
@@ -75,13 +75,13 @@ BOUNDED = "version: 1\nrules:\n- id: a\n  effect: allow\n  obligations:\n    san
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("runtime: runsc", "a container has it from its start"),
-        ("workspace_mode: ro", "a container has it from its start"),
-        ("lifetime_s: 60", "about the whole session"),
+        ("runtime: runsc", "it is fixed when the container starts"),
+        ("workspace_mode: ro", "it is fixed when the container starts"),
+        ("lifetime_s: 60", "applies to the whole session"),
         ("wall_s: 60", "write `timeout_s`"),
-        ("memory_bytes: 1MB", "is no amount"),
+        ("memory_bytes: 1MB", "is not a valid quantity"),
         ("memory_bytes: 1MiB", "greater than or equal"),
-        ("memory_byte: 1GiB", "is not a key"),
+        ("memory_byte: 1GiB", "is not a known key"),
         ("egress: '*.com'", "at least two labels"),
         ("egress: '0x7f.1'", "more than one way"),
         ("egress: {rules: []}", "tuple"),
@@ -101,10 +101,10 @@ REDACTING = "version: 1\nrules:\n- id: a\n  effect: allow\n  obligations:\n    r
 @pytest.mark.parametrize(
     ("item", "column", "says"),
     [
-        ("{pattern: '('}", 8, "is no RE2 regular expression that can be used: missing )"),
+        ("{pattern: '('}", 8, "is not a valid RE2 regular expression: missing )"),
         ("{pattern: 'a*'}", 8, "it matches the empty text"),
         ("{pattern: '(a)\\1'}", 8, "invalid escape sequence"),
-        ("{patern: a}", 8, "is not a key"),
+        ("{patern: a}", 8, "is not a known key"),
         ("{kind: mail}", 8, "email"),
         ("{pointer: a}", 8, "pattern"),
         ("{kind: email, literal: a}", 7, "a redaction has one of"),
@@ -149,7 +149,7 @@ def test_bytes_that_are_no_utf_8_are_refused_with_their_place(tmp_path):
 
 def test_a_file_of_ten_megabytes_is_not_read(tmp_path):
     (tmp_path / "policy.yaml").write_bytes(b"#" * 10_000_000)
-    with pytest.raises(PolicyInvalid, match=r"at most 1048576 are read"):
+    with pytest.raises(PolicyInvalid, match=r"the limit is 1048576"):
         load_bundle(tmp_path, TOOLS)
 
 
@@ -167,7 +167,7 @@ def test_a_bundle_may_stand_in_several_files_with_one_default(tmp_path):
     bundle = load_bundle(tmp_path, TOOLS)
     assert (bundle.name, bundle.default, len(bundle.rules)) == ("two", Effect.ASK, 2)
     (tmp_path / "c.yaml").write_text("version: 1\ndefault: allow\n")
-    with pytest.raises(PolicyInvalid, match=r"`default` stands in `b.yaml` already"):
+    with pytest.raises(PolicyInvalid, match=r"`default` is already set in `b.yaml`"):
         load_bundle(tmp_path, TOOLS)
 
 
@@ -234,7 +234,7 @@ def test_the_default_bundle_runs_no_command():
 
 def test_a_pipe_for_a_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.yaml")
-    with pytest.raises(PolicyInvalid, match="no regular file"):
+    with pytest.raises(PolicyInvalid, match="not a regular file"):
         load_bundle(tmp_path, TOOLS)
 
 

@@ -66,7 +66,11 @@ def test_a_tenants_tools_are_its_own(active):
         (manifest("base_tool.x").replace("base_tool.x", "base.other"), "begin with `base.`", 1),
         (manifest("workspace.count"), "begin with `workspace.`", 1),
         (manifest("http.fetch"), "begin with `http.`", 1),
-        (manifest("acme.run").replace("{argv: [wc, {arg: /path}]}", "{builtin: workspace.exec}"), "is a command", 6),
+        (
+            manifest("acme.run").replace("{argv: [wc, {arg: /path}]}", "{builtin: workspace.exec}"),
+            "must be a command",
+            6,
+        ),
     ],
 )
 def test_a_tenant_takes_no_name_that_means_something_already(place, text, words, line):

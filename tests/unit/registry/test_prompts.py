@@ -50,10 +50,10 @@ def test_blanks_are_filled_once_so_that_braces_in_a_value_stay_what_they_are(too
 @pytest.mark.parametrize(
     ("change", "line", "match"),
     [
-        (("{path}, be", "{paths}, be"), 8, "`paths` is no argument"),
-        (("Braces: {{path}}", "Braces: {path"), 8, "write it twice"),
+        (("{path}, be", "{paths}, be"), 8, "`paths` is not an argument"),
+        (("Braces: {{path}}", "Braces: {path"), 8, "double it"),
         (("name: review", "name: Re View"), 2, "name"),
-        (("name: tone", "name: path"), 4, "one name"),
+        (("name: tone", "name: path"), 4, "the same name"),
         (("role: assistant", "role: system"), 9, "role"),
         (("title:", "titel:"), 3, "titel"),
     ],
@@ -68,13 +68,13 @@ def test_what_is_wrong_is_said_with_its_place_and_nothing_is_loaded(tools, chang
 def test_two_prompts_of_one_name_are_refused_also_across_a_tenants(tools, tmp_path):
     write(tools)
     write(tools, name="again.yaml")
-    with pytest.raises(ManifestInvalid, match="another prompt"):
+    with pytest.raises(ManifestInvalid, match="Another prompt"):
         Registry.load(tools)
     (tools / "prompts" / "again.yaml").unlink()
     own = tmp_path / "tenants" / "ten_1"
     own.mkdir(parents=True)
     write(own)
-    with pytest.raises(ManifestInvalid, match="another prompt"):
+    with pytest.raises(ManifestInvalid, match="Another prompt"):
         ActiveRegistry(tools, tenants=tmp_path / "tenants")
 
 

@@ -117,7 +117,7 @@ def test_an_output_is_checked_against_its_schema(shipped):
 
 def test_wire_names_that_collide_are_refused_at_load(load):
     with pytest.raises(
-        ManifestInvalid, match=r"tool1.yaml:1:1: The name `a_b_c` that MCP clients would see is taken by `a.b.c`"
+        ManifestInvalid, match=r"tool1.yaml:1:1: The name `a_b_c` that MCP clients see is already used by `a.b.c`"
     ):
         load(manifest("a.b.c"), manifest("a.b_c"))
 
@@ -125,18 +125,18 @@ def test_wire_names_that_collide_are_refused_at_load(load):
 @pytest.mark.parametrize(
     ("text", "place", "part"),
     [
-        (manifest(more="titel: x\n"), (13, 1), "`titel` is not a key"),
+        (manifest(more="titel: x\n"), (13, 1), "`titel` is not a known key"),
         (manifest("nodots"), (1, 1), "lower case words joined by dots"),
         (manifest(runs="{argv: [{arg: /path}]}"), (6, 1), "cannot come from the input"),
         (manifest(more="examples: [{input: {}}, {input: {path: toolong}}]\n"), (13, 25), "at most 5 characters"),
-        (manifest(more="examples: [{input: {}}, {input: {other: 1}}]\n"), (13, 25), "does not fit"),
+        (manifest(more="examples: [{input: {}}, {input: {other: 1}}]\n"), (13, 25), "is invalid"),
         (
             manifest().replace("additionalProperties: false", "additionalProperties: true"),
             (7, 1),
             "must refuse unknown keys",
         ),
         (manifest().replace("type: object", "type: array"), (7, 1), "must describe an object"),
-        (manifest().replace("maxLength: 5", "maxLength: five"), (11, 26), "no JSON Schema"),
+        (manifest().replace("maxLength: 5", "maxLength: five"), (11, 26), "not a valid JSON Schema"),
         (manifest().replace("maxLength: 5", "$ref: 'https://example.com/x'"), (11, 26), "leaves the schema"),
         (manifest().replace("maxLength: 5", "pattern: '(a+'"), (11, 26), "regular expression cannot be used"),
         (manifest().replace("version: 1.0.0", "version: 1.0"), (2, 1), "version"),

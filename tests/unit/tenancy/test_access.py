@@ -154,7 +154,7 @@ def test_without_roles_nothing_is_allowed():
 def test_a_refusal_names_the_roles_that_would_do():
     decision = decide_access(principal([Role.AUDITOR]), Action.APPROVALS_DECIDE, Target(tenant_id=OURS))
     assert decision == AccessDenied(
-        why=RefusalReason.ROLE, reason="None of your roles may do this; it needs one of: approver, operator."
+        why=RefusalReason.ROLE, reason="None of your roles permits this; it needs one of: approver, operator."
     )
 
 

@@ -275,5 +275,5 @@ def test_a_key_opens_the_door_where_its_use_cannot_be_noted(stage, caplog):
     stage.writer.close()
     with caplog.at_level(logging.WARNING):
         assert stage.directory.principal(stage.api_key).id == stage.principal.id
-    assert "could not be noted" in caplog.text
+    assert "could not record the use" in caplog.text
     assert stage.api_key not in caplog.text

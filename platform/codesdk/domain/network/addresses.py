@@ -6,7 +6,7 @@ minus a blocklist, so newly assigned space is refused until someone reviews it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from codesdk.domain.network.hostnames import Address
@@ -57,11 +57,6 @@ def public_only(address: Address) -> str | None:
     if isinstance(address, IPv4Address):
         return next((why for network, why in _BLOCKED_IPV4 if address in network), None)
     return _check_ipv6(address)
-
-
-def public_or_listed(listed: Collection[Address]) -> AddressPolicy:
-    """Allow public addresses and exactly these others. Only for tests with a server on loopback."""
-    return lambda address: None if address in listed else public_only(address)
 
 
 def allow_networks(networks: Networks, policy: AddressPolicy) -> AddressPolicy:

@@ -45,7 +45,7 @@ def canonical_host(text: str) -> str:
         return str(_parse_ipv4(name))
     for label in labels:
         if not _LABEL.fullmatch(label):
-            raise InvalidHostname(f"{label[:70]!r} is no label of a host name")
+            raise InvalidHostname(f"{label[:70]!r} is not a label of a host name")
         if label.startswith("xn--"):
             _check_a_label(label)
     return name
@@ -73,7 +73,7 @@ def pattern(text: str) -> str:
     if not wildcard:
         return name
     if parse_address(name) is not None or "." not in name:
-        raise ValueError(f"host {text!r}: a wildcard stands before a name of at least two labels")
+        raise ValueError(f"host {text!r}: a wildcard needs a name of at least two labels after it")
     return f"*.{name}"
 
 
@@ -119,14 +119,14 @@ def _to_ascii(text: str) -> str:
     try:
         return idna.encode(text, uts46=True).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
-        raise InvalidHostname(f"no internationalised host name: {error}") from error
+        raise InvalidHostname(f"invalid internationalised host name: {error}") from error
 
 
 def _check_a_label(label: str) -> None:
     try:
         idna.ulabel(label)
     except (idna.IDNAError, UnicodeError) as error:
-        raise InvalidHostname(f"{label!r} stands for no internationalised label: {error}") from error
+        raise InvalidHostname(f"{label!r} is not an internationalised label: {error}") from error
 
 
 def _parse_ipv4(name: str) -> IPv4Address:
@@ -143,4 +143,4 @@ def _parse_ipv6(text: str) -> IPv6Address:
     try:
         return IPv6Address(inner)
     except ValueError as error:
-        raise InvalidHostname(f"{text[:70]!r} is no IPv6 address") from error
+        raise InvalidHostname(f"{text[:70]!r} is not an IPv6 address") from error

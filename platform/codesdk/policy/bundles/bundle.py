@@ -97,13 +97,13 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
     """
     files = [_parse(directory / name, text) for name, text in sorted(rule_texts(sources).items())]
     if not files:
-        raise _invalid(directory, Position(1, 1), "There is no policy file (`*.yaml`) in it.")
+        raise _invalid(directory, Position(1, 1), "There is no policy file (`*.yaml`) in this directory.")
     names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
     defaults = [file for file in files if file.model.default is not None]
     for label, found in (("name", [file for _, file in names]), ("default", defaults)):
         if len(found) > 1:
             raise _invalid(
-                found[1].path, found[1].document.place((label,)), f"`{label}` stands in `{found[0].path.name}` already."
+                found[1].path, found[1].document.place((label,)), f"`{label}` is already set in `{found[0].path.name}`."
             )
     findings: list[Finding] = []
     rules: dict[str, CompiledRule] = {}
@@ -116,12 +116,12 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
                 raise _invalid(
                     file.path,
                     file.document.place(("rules", number, "id")),
-                    f"The rule `{rule.id}` stands in {known.file}:{known.line} already.",
+                    f"The rule `{rule.id}` is already defined in {known.file}:{known.line}.",
                 )
             rules[rule.id] = _compile(file, number, rule, place)
             findings.extend(_unknown_tools(file, number, rule, known_tools))
     if len(rules) > MAX_RULES:
-        raise _invalid(directory, Position(1, 1), f"The bundle has {len(rules)} rules; at most {MAX_RULES} are read.")
+        raise _invalid(directory, Position(1, 1), f"The bundle has {len(rules)} rules; the limit is {MAX_RULES}.")
     default = defaults[0].model.default if defaults else None
     enabled = frozenset(tool for file in files for tool in file.model.enable)
     return Bundle(
@@ -194,7 +194,7 @@ def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection
             str(file.path),
             place.line,
             place.column,
-            f"The rule `{rule.id}` names `{tool}`, which is no tool here.{hint}",
+            f"The rule `{rule.id}` names the unknown tool `{tool}`.{hint}",
         )
     known_servers = {name.partition(".")[0] for name in known_tools}
     for server in rule.server or ():
@@ -202,5 +202,5 @@ def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection
             near = nearest(server, known_servers)
             place = file.document.place(("rules", number, "server"))
             hint = f" Did you mean `{near}`?" if near else ""
-            said = f"The rule `{rule.id}` names the server `{server}`, which no tool here comes from.{hint}"
+            said = f"The rule `{rule.id}` names the unknown server `{server}`.{hint}"
             yield Finding(str(file.path), place.line, place.column, said)

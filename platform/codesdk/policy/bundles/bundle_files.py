@@ -28,7 +28,7 @@ def read_bundle_texts(directory: Path) -> dict[str, str]:
     if not paths:
         raise PolicyInvalid(str(directory), 1, 1, "There is no policy file (`*.yaml`) in this directory.")
     if len(paths) > MAX_FILES:
-        said = f"The directory has {len(paths)} policy files; at most {MAX_FILES} are read."
+        said = f"The directory has {len(paths)} policy files; the limit is {MAX_FILES}."
         raise PolicyInvalid(str(directory), 1, 1, said)
     return {path.name: _read(path) for path in paths}
 

@@ -20,7 +20,7 @@ def unmatchable_reasons(rule: CompiledRule, tool_schemas: Mapping[str, ToolSchem
     """Yield why the rule can't match on `day` or later, given these tools; nothing if it can."""
     written = rule.rule
     if day is not None and rule.expired(day):
-        yield f"expired on {written.expires}; it is as if it were not there."
+        yield f"expired on {written.expires}; it has no effect any more."
     for why in _matcher_reasons(written):
         yield f"never matches: {why}."
     if written.unless is not None and _unless_always_holds(written):
@@ -49,9 +49,9 @@ def _test_reason(test: ArgumentTest) -> str:
     values = allowed_values(test)
     why = ""
     if test.exists is False:
-        why = "must be missing, so what else is tested of it is never looked at" if said else ""
+        why = "must be missing, so its other tests have no effect" if said else ""
     elif values is not None:
-        why = "" if any(_holds(test, value) for value in values) else "cannot hold all that is tested of it"
+        why = "" if any(_holds(test, value) for value in values) else "cannot meet all of its tests"
     elif test.beneath is not None and all(normalized_folder(root) is None for root in test.beneath):
         why = "must be beneath folders outside of the workspace"
     elif numbers and texts:

@@ -106,13 +106,13 @@ def _json_equal(value: Any, wanted: Any) -> bool:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unevaluable("is no number")
+        raise Unevaluable("is not a number")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Unevaluable("is no string")
+        raise Unevaluable("is not a string")
     return value
 
 

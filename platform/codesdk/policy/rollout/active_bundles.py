@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from codesdk.documents import FilePoller
+from codesdk.documents import FileInvalid, FilePoller, ReloadedFiles, ReloadedFolders
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundles.bundle import Bundle, make_bundle, unreadable_bundle
@@ -26,7 +27,6 @@ _log = logging.getLogger(__name__)
 
 CACHE_SIZE = 256
 """Merged bundles cached per process, for tenants and sessions with their own rules."""
-Fingerprint = tuple[tuple[str, int, int], ...]
 
 
 class BundleProvider(Protocol):
@@ -37,30 +37,17 @@ class BundleProvider(Protocol):
         ...
 
 
-class FixedBundle:
-    """One unchanging bundle for all tenants, for tests and embedding."""
-
-    def __init__(self, bundle: Bundle, sessions: SessionBundleProvider | None = None) -> None:
-        self._bundle = bundle
-        self._sessions = sessions
-
-    def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
-        """Return the bundle, merged with the session's own rules."""
-        del tenant
-        return with_session_rules(self._bundle, self._sessions, session_rules)
-
-
 def with_session_rules(upper: Bundle, sessions: SessionBundleProvider | None, session_rules: str | None) -> Bundle:
     """Merge a session's own rules, if it has any; without access to them, deny everything."""
     if session_rules is None:
         return upper
     if sessions is None:
-        return unreadable_bundle("This session's own rules are not known here, so nothing is allowed.")
+        return unreadable_bundle("This session's own rules can't be loaded, so nothing is allowed.")
     return merge_layers(upper, sessions.of(session_rules), SESSION)
 
 
-class DirectoryLayer:
-    """One directory: its last valid bundle, and the problem with its current files."""
+class DirectoryLayer(ReloadedFiles[Bundle]):
+    """The bundle of one directory, with the texts that it was made from."""
 
     def __init__(self, directory: Path, known_tools: Collection[str], *, tenant: bool = False) -> None:
         """Load the directory.
@@ -68,32 +55,21 @@ class DirectoryLayer:
         Raises:
             PolicyInvalid: the bundle is invalid.
         """
-        self.directory = directory
-        self._known_tools = known_tools
-        self._make = make_tenant_layer if tenant else make_bundle
-        self._fingerprint = _fingerprint(directory)
-        self.bundle, self._texts = self._load()
-        self.problem: PolicyInvalid | None = None
+        make = make_tenant_layer if tenant else make_bundle
 
-    def refresh(self) -> bool:
-        """Reload the files if they changed. Returns whether the bundle changed."""
-        stamp = _fingerprint(self.directory)
-        if stamp == self._fingerprint:
-            return False
-        try:
-            bundle, texts = self._load()
-        except PolicyInvalid as error:
-            if str(error) != str(self.problem):
-                _log.error("the changed policy is not used, the last good one stays: %s", error)
-            self.problem = error
-            return False
-        # Files that changed while being read are read again at the next poll.
-        self._fingerprint, self.problem = stamp, None
-        changed = bundle.hash != self.bundle.hash
-        if changed:
-            _log.info("policy %s is in force now, it was %s", bundle.hash, self.bundle.hash)
-        self.bundle, self._texts = bundle, texts
-        return changed
+        def load() -> Bundle:
+            texts = read_bundle_texts(directory)
+            bundle = make(texts, known_tools, directory)
+            self._texts = texts
+            return bundle
+
+        self._directory = directory
+        super().__init__(f"rules of {directory.name}" if tenant else "shared rules", partial(_files, directory), load)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The last valid bundle."""
+        return self.value
 
     def sources(self) -> dict[str, str]:
         """Return the bundle's texts, and the current texts of its tests.
@@ -101,11 +77,7 @@ class DirectoryLayer:
         Raises:
             PolicyInvalid: a file can't be read.
         """
-        return {**self._texts, **read_test_texts(self.directory)}
-
-    def _load(self) -> tuple[Bundle, dict[str, str]]:
-        texts = read_bundle_texts(self.directory)
-        return self._make(texts, self._known_tools, self.directory), texts
+        return {**self._texts, **read_test_texts(self._directory)}
 
 
 class ActiveBundles:
@@ -125,13 +97,11 @@ class ActiveBundles:
         Raises:
             PolicyInvalid: a bundle is invalid, or `tenants` does not exist.
         """
-        self._known_tools = known_tools
         self._clock = clock
-        self._tenants_dir = tenants
-        self._tenants_problem: PolicyInvalid | None = None
         self._sessions: SessionBundleProvider | None = None
         self.shared = DirectoryLayer(shared, known_tools)
-        self.tenants: dict[str, DirectoryLayer | PolicyInvalid] = {}
+        make = partial(DirectoryLayer, known_tools=known_tools, tenant=True)
+        self._tenants = ReloadedFolders(tenants, "tenants' policies", make, PolicyInvalid)
         self._cache: dict[tuple[str, ...], Bundle] = {}
         self._versions: VersionService | None = None
         self._pinned: dict[PinKey, Bundle] = {}
@@ -141,10 +111,13 @@ class ActiveBundles:
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
         self._refresh_lock = threading.Lock()
         """Serializes refreshes by the poller and by requests that change a pin."""
-        for name in self._tenant_names():
-            self.tenants[name] = DirectoryLayer(self._directory(name), known_tools, tenant=True)
         self._watch = FilePoller("the policy's files", self._refresh_and_notify, thread="codesdk-policy")
         self._on_refresh: Callable[[], None] = lambda: None
+
+    @property
+    def tenants(self) -> dict[str, DirectoryLayer]:
+        """The readable tenant layers, by the tenant's id."""
+        return self._tenants.valid()
 
     def on_refresh(self, listener: Callable[[], None]) -> None:
         """Run `listener` after each poll, on the poller's thread."""
@@ -152,9 +125,7 @@ class ActiveBundles:
 
     def hashes(self) -> dict[str, str]:
         """Return the active hashes: of the `shared` layer, and of each readable tenant layer by the tenant's id."""
-        own = {
-            name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, DirectoryLayer)
-        }
+        own = {name: layer.bundle.hash for name, layer in self.tenants.items()}
         pinned = {pin.layer: hash_ for pin, hash_ in self._pins.items() if pin.role == ACTIVE}
         return {SHARED: self.shared.bundle.hash, **own, **pinned}
 
@@ -210,17 +181,17 @@ class ActiveBundles:
     def files_hash(self, layer: str) -> str | None:
         """Return the hash of the layer's files, in force or not; None if they can't be used."""
         found = self.shared if layer == SHARED else self.tenants.get(layer)
-        return found.bundle.hash if isinstance(found, DirectoryLayer) else None
+        return found.bundle.hash if found is not None else None
 
-    def _tenant_bundle(self, tenant: str) -> Bundle | PolicyInvalid | None:
+    def _tenant_bundle(self, tenant: str) -> Bundle | FileInvalid | None:
         pinned = self._pinned.get(PinKey(tenant, ACTIVE))
         if pinned is not None:
             return pinned
-        layer = self.tenants.get(tenant)
+        layer = self._tenants.layers.get(tenant)
         return layer.bundle if isinstance(layer, DirectoryLayer) else layer
 
-    def _combine(self, shared: Bundle, own: Bundle | PolicyInvalid | None, session_rules: str | None) -> Bundle:
-        if isinstance(own, PolicyInvalid):
+    def _combine(self, shared: Bundle, own: Bundle | FileInvalid | None, session_rules: str | None) -> Bundle:
+        if isinstance(own, FileInvalid):
             return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {own}")
         return self._combine_readable(shared, own, session_rules)
 
@@ -231,22 +202,16 @@ class ActiveBundles:
         if made is None:
             whole = merge_layers(shared.on(day), own) if own else shared
             made = with_session_rules(whole.on(day), self._sessions, session_rules).on(day)
-            if len(self._cache) >= CACHE_SIZE + 2 * len(self.tenants):
+            if len(self._cache) >= CACHE_SIZE + 2 * len(self._tenants.layers):
                 self._cache.pop(next(iter(self._cache)), None)
             self._cache[key] = made
         return made
 
-    def problems(self) -> dict[str, PolicyInvalid]:
+    def problems(self) -> dict[str, FileInvalid]:
         """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
-        if self._tenants_problem is not None:
-            found["tenants"] = self._tenants_problem
         found |= {pin.layer: problem for pin, problem in sorted(self._pin_problems.items(), reverse=True)}
-        for name, layer in list(self.tenants.items()):  # the poller adds and removes
-            problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
-            if problem is not None:
-                found[name] = problem
-        return found
+        return found | self._tenants.problems("tenants")
 
     def refresh(self) -> None:
         """Refresh every layer; add new tenants' directories and drop removed ones.
@@ -255,13 +220,13 @@ class ActiveBundles:
         """
         with self._refresh_lock:
             self.shared.refresh()
-            self._refresh_tenants()
+            self._tenants.refresh()
             if self._versions is not None:
                 try:
                     self._refresh_pins(self._versions)
                     self._record_files(self._versions)
                 except StorageUnavailable as fault:
-                    _log.warning("which versions of policy are pinned is not known, those known stay: %s", fault)
+                    _log.warning("cannot read the pinned policy versions, the last known ones stay in force: %s", fault)
 
     def _refresh_pins(self, versions: VersionService) -> None:
         pins = versions.pins()
@@ -290,11 +255,7 @@ class ActiveBundles:
 
     def _record_files(self, versions: VersionService) -> None:
         """Record the versions of files, for rollback."""
-        layers = {
-            SHARED: self.shared,
-            **{name: layer for name, layer in self.tenants.items() if isinstance(layer, DirectoryLayer)},
-        }
-        for name, layer in layers.items():
+        for name, layer in {SHARED: self.shared, **self.tenants}.items():
             if self._recorded.get(name) == layer.bundle.hash or layer.problem is not None:
                 continue
             bundle = layer.bundle
@@ -304,33 +265,9 @@ class ActiveBundles:
                 continue
             versions.record_files(name, bundle, sources)
             self._recorded[name] = bundle.hash
-        for gone in set(self._recorded) - set(self.tenants) - {SHARED}:
+        for gone in set(self._recorded) - set(self._tenants.layers) - {SHARED}:
             versions.record_removal(gone)
             del self._recorded[gone]
-
-    def _refresh_tenants(self) -> None:
-        try:
-            names = self._tenant_names()
-        except PolicyInvalid as error:
-            if str(error) != str(self._tenants_problem):
-                _log.error("every tenant keeps its last good rules: %s", error)
-            self._tenants_problem = error
-            return
-        self._tenants_problem = None
-        for gone in set(self.tenants) - names:
-            _log.warning("%s has no rules of its own any more: its directory was removed", gone)
-            del self.tenants[gone]
-        for name in names:
-            layer = self.tenants.get(name)
-            if isinstance(layer, DirectoryLayer):
-                layer.refresh()
-                continue
-            try:
-                self.tenants[name] = DirectoryLayer(self._directory(name), self._known_tools, tenant=True)
-            except PolicyInvalid as error:
-                if str(error) != str(layer):
-                    _log.error("the policy of %s cannot be read, and it has no earlier one: %s", name, error)
-                self.tenants[name] = error
 
     def watch(self) -> None:
         """Start polling for changes, until `close`."""
@@ -344,36 +281,9 @@ class ActiveBundles:
         self.refresh()
         self._on_refresh()
 
-    def _tenant_names(self) -> set[str]:
-        """Return the tenants with a directory.
 
-        Raises:
-            PolicyInvalid: the directory of all tenants is missing or unreadable.
-        """
-        directory = self._tenants_dir
-        if directory is None:
-            return set()
-        try:
-            return {path.name for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")}
-        except OSError as error:
-            said = f"The directory of the tenants' policies cannot be read: {error.strerror or error}."
-            raise PolicyInvalid(str(directory), 1, 1, said) from error
-
-    def _directory(self, name: str) -> Path:
-        return (self._tenants_dir or Path()) / name
-
-
-def _fingerprint(directory: Path) -> Fingerprint:
-    """Return a cheap fingerprint that changes if a file is written, added, removed or renamed."""
-    found = []
+def _files(directory: Path) -> list[Path]:
     try:
-        paths = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []
+        return sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []
     except OSError:  # reading the files reports the error
-        return ()
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:  # removed since the listing: the next poll notices
-            continue
-        found.append((path.name, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        return []

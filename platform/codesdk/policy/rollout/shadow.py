@@ -121,7 +121,7 @@ class ShadowEvaluator:
             try:
                 found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
             except Fault as fault:  # the session's rules can't be read now
-                _log.warning("a call was not shown to the shadow policy: %s", fault)
+                _log.warning("a call was not evaluated under the shadow policy: %s", fault)
                 with self._lock:
                     self._skipped[seen.subject.tenant_id] += 1
                 continue
@@ -132,7 +132,7 @@ class ShadowEvaluator:
             try:
                 self._write([_difference(key, *value) for key, value in counted.items()])
             except Fault as fault:
-                _log.warning("what a shadow policy decided was not written, and is counted later: %s", fault)
+                _log.warning("could not write the counts of a shadow policy, will try again: %s", fault)
                 self._counts = counted
 
     def _count(self, seen: _ObservedCall, candidate: Candidate) -> None:
@@ -152,7 +152,7 @@ class ShadowEvaluator:
             try:
                 self.process_queue()
             except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
-                _log.exception("trying a shadow policy failed")
+                _log.exception("evaluating a shadow policy failed")
             self._closing.wait(FLUSH_S)  # combines many calls into one write
         self.process_queue()
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from codesdk.domain.decisions import Effect
 from codesdk.domain.model import FrozenModel
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Conflict, ExitCode, Fault, NotFound
 
 SHARED = "shared"
 """The shared layer. Other layers are named by their tenant's id."""
@@ -68,28 +68,22 @@ class ShadowDifference(FrozenModel):
     """Seconds since the epoch."""
 
 
-class VersionUnknown(Fault):
+class VersionUnknown(NotFound):
     """The layer has no version with that hash."""
 
     code = "VERSION_UNKNOWN"
-    status = 404
-    exit_code = ExitCode.FAILED
 
 
-class NoPreviousVersion(Fault):
+class NoPreviousVersion(Conflict):
     """There is no earlier version to roll back to."""
 
     code = "NOTHING_BEFORE"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
-class VersionConflict(Fault):
+class VersionConflict(Conflict):
     """Another version came into force at the same time."""
 
     code = "VERSIONS_MOVED"
-    status = 409
-    exit_code = ExitCode.FAILED
 
 
 class TestsFailed(Fault):

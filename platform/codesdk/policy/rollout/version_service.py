@@ -75,14 +75,14 @@ def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFa
     expectations = parse_expectations(sources, MESSAGE_PATH)
     if not expectations and needed:
         advice = "Write tests for its rules (`codesdk policy test` runs them)."
-        raise TestsFailed("The bundle has no tests, so it is not put into force.", advice=advice)
+        raise TestsFailed("The bundle has no tests, so it can't be promoted.", advice=advice)
     failed = [result for result in run_cases(expectations, tools, bundle, every=False) if result.problem]
     if failed:
         told = [
             f"{result.expectation.file}:{result.expectation.line}: {result.expectation.name}: {result.problem}"
             for result in failed[:MAX_FAILURES_SHOWN]
         ]
-        said = f"{len(failed)} of {len(expectations)} tests of the bundle fail, so it is not put into force: {told[0]}"
+        said = f"{len(failed)} of {len(expectations)} tests of the bundle fail, so it can't be promoted: {told[0]}"
         raise TestsFailed(said, details={"failed": told})
     return len(expectations)
 
@@ -188,19 +188,21 @@ class VersionService:
             moved = store.rollback_target(connection, layer)
         if moved is None:
             advice = "`codesdk policy versions` shows what was in force."
-            raise NoPreviousVersion("There is no earlier version to go back to.", advice=advice)
+            raise NoPreviousVersion("There is no earlier version to roll back to.", advice=advice)
         back = moved.before
         sources = self._texts(back)
         check_tests(sources, build_layer(layer, sources, self._known_tools), tools, needed=False)
 
         def work(unit: Unit) -> None:
             if store.rollback_target(unit.connection, layer) != moved:
-                raise VersionConflict("Another version came into force meanwhile.", advice="Look, and say it again.")
+                raise VersionConflict(
+                    "Another version came into force meanwhile.", advice="Check the active version and try again."
+                )
             self._add_change(unit, layer, VersionAction.ROLLBACK, back, by, comment)
             store.pin(unit.connection, PinKey(layer, store.ACTIVE), back)
 
         self._writer.run(work)
-        _log.warning("policy of %s was taken back to %s by %s", layer, back, by)
+        _log.warning("policy of %s was rolled back to %s by %s", layer, back, by)
         return self._find(layer, back)
 
     def unpin(self, layer: str, files: str | None, by: PrincipalId, comment: str = "") -> None:
@@ -211,7 +213,7 @@ class VersionService:
             store.unpin(unit.connection, PinKey(layer, store.ACTIVE))
 
         self._writer.run(work)
-        _log.warning("policy of %s is what its files say again, by %s", layer, by)
+        _log.warning("policy of %s was unpinned by %s; its files are in force again", layer, by)
 
     def candidate(self, layer: str, wanted: BundleTexts | str) -> Bundle:
         """Compile a bundle for evaluation only, from its texts or its hash.

@@ -99,7 +99,7 @@ def _compile(text: str) -> Any:
     try:
         expression = _environment().compile(text)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ConditionInvalid(f"this is no condition: {_first_line(error)}.") from error
+        raise ConditionInvalid(f"this is not a valid condition: {_first_line(error)}.") from error
     if expression.return_type() != cel.Type.BOOL:
         kind = expression.return_type().name().lower()
         raise ConditionInvalid(f"a condition gives true or false; this gives {kind}. Compare it with something.")

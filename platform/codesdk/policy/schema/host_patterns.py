@@ -21,17 +21,17 @@ def host_of(text: str) -> str:
         Unevaluable: the host is missing or ambiguous.
     """
     if not text or _AMBIGUOUS.search(text):
-        raise Unevaluable("names no host that is certain")
+        raise Unevaluable("is not a valid host")
     try:
         parts = urlsplit(text if "://" in text else f"//{text}")
         host, _ = parts.hostname, parts.port
         if parts.username is not None or not host:
-            raise Unevaluable("names no host that is certain")
+            raise Unevaluable("is not a valid host")
         return canonical_host(host)
     except InvalidHostname as error:
-        raise Unevaluable(f"names no host that is certain: {error}") from error
+        raise Unevaluable(f"is not a valid host: {error}") from error
     except ValueError as error:
-        raise Unevaluable("names no host that is certain") from error
+        raise Unevaluable("is not a valid host") from error
 
 
 def host_pattern(text: str) -> str:

@@ -222,10 +222,10 @@ class Approval(FrozenModel):
             return self
         if self.group is None:
             raise ValueError(
-                "`escalate` lets others answer than those of `group`; without a group anybody may already."
+                "`escalate` adds approvers to those of `group`; without a group, everyone can approve already."
             )
         if self.escalate.to == self.group:
-            raise ValueError(f"`escalate` goes to `{self.group}`, which may answer already.")
+            raise ValueError(f"`escalate` goes to `{self.group}`, which can approve already.")
         if self.escalate.after >= self.timeout:
             raise ValueError(
                 f"`escalate` comes after {self.escalate.after} s, and the approval expires after {self.timeout} s."
@@ -285,7 +285,7 @@ class Rule(Matcher):
             raise ValueError("`auto_ok` and `floor` contradict each other.")
         several = self.approval is not None and self.approval.quorum > 1
         if self.grant is not None and several and set(self.grant.offer) != {GrantKind.ONCE}:
-            raise ValueError("a grant is one person's to give; with a `quorum` offer no more than `once`.")
+            raise ValueError("only a single approver can give a grant; with a `quorum`, offer only `once`.")
         if self.grant is not None and self.floor:
             raise ValueError("`grant` and `floor` contradict each other: no grant lets a call past a floor.")
         return self

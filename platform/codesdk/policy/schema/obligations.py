@@ -7,10 +7,8 @@ from typing import Any
 from codesdk.documents import SIZE, TIME, Document, DocumentUnreadable
 from codesdk.domain.redaction import InvalidPattern, check_pattern
 
-CONTAINER_REASON = (
-    "a container has it from its start, and a call runs in one that is there; open the session with a profile"
-)
-SESSION_REASON = "it is about the whole session; open that with a profile that says so"
+CONTAINER_REASON = "it is fixed when the container starts; set it in the session's profile"
+SESSION_REASON = "it applies to the whole session; set it in the session's profile"
 UNSUPPORTED_FIELDS = {
     **dict.fromkeys(
         (
@@ -20,7 +18,7 @@ UNSUPPORTED_FIELDS = {
         CONTAINER_REASON,
     ),
     **dict.fromkeys(("name", "pause_after_s", "idle_s", "lifetime_s", "grace_s"), SESSION_REASON),
-    "wall_s": "write `timeout_s`, beside `sandbox`",
+    "wall_s": "write `timeout_s` next to `sandbox`",
 }  # fmt: skip
 """Fields of a profile that an obligation can't limit, and why."""
 NO_HOST = "none"
@@ -77,9 +75,7 @@ def _check_patterns(document: Document, number: int, redactions: Any) -> None:
             check_pattern(pattern)
         except InvalidPattern as error:
             place = document.place(("rules", number, "obligations", "redactions", at, "pattern"))
-            raise DocumentUnreadable(
-                place, f"`pattern` is no RE2 regular expression that can be used: {error}."
-            ) from error
+            raise DocumentUnreadable(place, f"`pattern` is not a valid RE2 regular expression: {error}.") from error
 
 
 def _bound(document: Document, where: tuple[str | int, ...], name: str, value: Any) -> Any:

@@ -243,7 +243,7 @@ def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a bra
             refusal = "a here-document in it is not plain text"
     elif kind == "comment":
         if not _starts_at_boundary(script, node.start_byte):
-            refusal = "a comment in it may be none"
+            refusal = "a comment in it may not be one"
     elif kind not in _SEPARATORS:
         refusal = _unknown(script, node)
     return refusal
@@ -266,7 +266,7 @@ def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
             # Adjacent pieces were parsed as one word. A child that starts anywhere else inside a word was misparsed.
             before = script.source[: child.start_byte]
             if not before.endswith(b"\\\n"):
-                return "its words cannot be told apart"
+                return "its words cannot be separated reliably"
     return _words_refusal(command)
 
 

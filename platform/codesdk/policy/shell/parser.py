@@ -188,7 +188,7 @@ def _simple(script: Script, node: Node) -> SimpleCommand:
     words = [unquote(script.text(start, end)) for start, end in spans]
     words = words + behind if words else behind
     if any(word.broken for word in words):
-        script.broken = "its words cannot be told apart"
+        script.broken = "its words cannot be separated reliably"
     return SimpleCommand(tuple(words), tuple(assignments))
 
 
@@ -207,7 +207,7 @@ def _arguments_after_redirect(script: Script, redirect: Node) -> list[Word]:
     targets = redirect.children_by_field_name("destination")
     words = [script.word(node) for node in targets[1:]]
     if any(script.is_one_word(before.end_byte, after.start_byte) for before, after in pairwise(targets)):
-        script.broken = "its redirections cannot be told apart"
+        script.broken = "its redirections cannot be separated reliably"
     return words
 
 
@@ -218,7 +218,7 @@ def _append(script: Script, statement: Node, words: list[Word]) -> None:
         node = node.named_children[-1] if node.named_children else None
     known = script.commands.get(node.id) if node is not None else None
     if node is None or known is None:
-        script.broken = "its redirections cannot be told apart"
+        script.broken = "its redirections cannot be separated reliably"
         return
     script.commands[node.id] = SimpleCommand((*known.words, *words), known.assignments)
 

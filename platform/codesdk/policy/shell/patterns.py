@@ -81,7 +81,7 @@ class Pattern:
                 return f"it sets the variable `{name[:40]}`"
         words = self._without_harmless_globals(command)
         if not self._fits_words(words):
-            return "its arguments are others"
+            return "its arguments differ"
         return self._option_refusal(command.name, words)
 
     def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:

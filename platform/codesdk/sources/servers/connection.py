@@ -80,11 +80,11 @@ class ServerConnection:
         except asyncio.CancelledError:
             self._close("was stopped")
         except BaseExceptionGroup as group:
-            _log.info("the conversation with %s: %r", self._name, group)
-            self._close(f"cannot be spoken to: {_short(_first_exception(group))}")
+            _log.info("the connection to %s failed: %r", self._name, group)
+            self._close(f"cannot be reached: {_short(_first_exception(group))}")
         except Exception as error:  # noqa: BLE001 (callers get the reason)
-            _log.exception("the conversation with %s", self._name)
-            self._close(f"cannot be spoken to: {_short(error)}")
+            _log.exception("the connection to %s failed", self._name)
+            self._close(f"cannot be reached: {_short(error)}")
         finally:
             self._session = None
             self._close("ended")
@@ -103,7 +103,7 @@ class ServerConnection:
         except SourceFault as fault:
             self._close(fault.what)
         except (MCPError, ValidationError, RuntimeError, ValueError) as error:
-            self._close(f"did not keep to the protocol: {_short(error)}")
+            self._close(f"violated the protocol: {_short(error)}")
         else:
             self._session, self.latest = session, listing
             self.listing.set_result(listing)
@@ -136,13 +136,13 @@ class ServerConnection:
         except MCPError as error:
             if error.code == types.REQUEST_TIMEOUT and not self.reason:
                 raise SourceTimeout(
-                    self._name, f"did not answer within {timeout_s:g} s, and was told to stop"
+                    self._name, f"did not answer within {timeout_s:g} s, and was sent a cancellation"
                 ) from error
             if error.code == types.CONNECTION_CLOSED:
                 raise SourceDied(self._name, self.reason or "ended") from error
             raise SourceFault(self._name, f"refused the call ({error.code}): {_short(error)}") from error
         except ValidationError as error:
-            raise SourceProtocolError(self._name, f"answered what is no result of a call: {_short(error)}") from error
+            raise SourceProtocolError(self._name, f"sent an invalid result: {_short(error)}") from error
 
     async def _list(self, session: ClientSession) -> ToolListing:
         """Read all pages of the tool list.
@@ -181,7 +181,7 @@ class ServerConnection:
                 async with asyncio.timeout(self._start_s):
                     self.latest = await self._list(session)
             except (TimeoutError, MCPError, ValidationError, SourceFault) as error:
-                self._close(f"says that its tools have changed, and does not list them: {_short(error)}")
+                self._close(f"reports changed tools, but does not list them: {_short(error)}")
                 return
             await asyncio.to_thread(self._on_listing, self.latest)
             await asyncio.sleep(RELIST_S)

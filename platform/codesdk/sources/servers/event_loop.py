@@ -29,7 +29,7 @@ class EventLoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
-            _log.warning("the thread %s does not end", self._thread.name)
+            _log.warning("the thread %s did not end", self._thread.name)
             return
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()

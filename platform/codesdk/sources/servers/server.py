@@ -112,7 +112,7 @@ class Server:
             if left > 0:
                 raise SourceUnavailable(
                     self.source.name,
-                    f"{self._last_failure}; it is started again in {max(1, round(left))} s at the earliest",
+                    f"{self._last_failure}; the next start is in {max(1, round(left))} s at the earliest",
                 )
             try:
                 self._running = self._start()
@@ -148,7 +148,7 @@ class Server:
                 self._on_exit(self._running)
             idle = self._clock.monotonic() - self._last_used
             if self._running is not None and not self._calls and idle >= self.source.manifest.idle_s:
-                _log.info("the MCP server %s is stopped: no call for %g s", self.source.name, idle)
+                _log.info("stopped the MCP server %s: no call for %g s", self.source.name, idle)
                 self._stop("was stopped: it was idle")
             return self._running is None and not self._calls and self._can_forget()
         finally:
@@ -213,7 +213,7 @@ class Server:
         except BaseException:
             release()
             raise
-        _log.info("the MCP server %s is started: %s, %d tools", manifest.name, listing.server, len(listing.tools))
+        _log.info("started the MCP server %s: %s, %d tools", manifest.name, listing.server, len(listing.tools))
         self._on_listing(listing)
         return RunningServer(conversation, done, self._clock.monotonic(), self._clock.now().timestamp(), release)
 
@@ -237,7 +237,7 @@ class Server:
             running.done.result(LOOP_SLACK_S)
         except Exception:  # noqa: BLE001 (the sandbox is released in any case)
             running.done.cancel()
-            _log.warning("the conversation with the MCP server %s did not end in time", self.source.name)
+            _log.warning("the connection to the MCP server %s did not close in time", self.source.name)
         running.release()
 
     def _failed(self, why: str) -> None:

@@ -42,7 +42,7 @@ def to_tool_result(
     if structured is None:
         if tool.output_schema is None:
             return ToolResult(text=text)
-        text = f"{tool.name} gave no structured result, which its accepted schema asks for. It said: {text}"
+        text = f"{tool.name} returned no structured result, which its pinned schema requires. Its text: {text}"
         return ToolResult(text=text, is_error=True, code="INVALID_TOOL_OUTPUT")
     return _with_structured(structured, text, tool, profile, attach)
 
@@ -52,26 +52,26 @@ def _with_structured(
 ) -> ToolResult:
     if not isinstance(structured, dict):
         return ToolResult(
-            text=f"The structured result of {tool.name} is no object.", is_error=True, code="SOURCE_PROTOCOL"
+            text=f"The structured result of {tool.name} is not an object.", is_error=True, code="SOURCE_PROTOCOL"
         )
     try:
         encoded = canonical_json(structured)
     except NotCanonical as fault:
-        said = f"The structured result of {tool.name} cannot be kept: {fault.message} It said: {text}"
+        said = f"The structured result of {tool.name} cannot be stored: {fault.message} Its text: {text}"
         return ToolResult(text=said, is_error=True, code="SOURCE_PROTOCOL")
     if len(encoded) > profile.show_output_bytes:
         attach(Attachment("structured.json", "application/json", encoded))
         said = (
-            f"The structured result of {tool.name} has {len(encoded)} bytes; {profile.show_output_bytes} can be shown."
+            f"The structured result of {tool.name} has {len(encoded)} bytes; the limit is {profile.show_output_bytes}."
         )
-        return ToolResult(text=f"{said} The whole is in the artifact.", is_error=True, code="OUTPUT_TOO_LARGE")
+        return ToolResult(text=f"{said} The artifact has all of it.", is_error=True, code="OUTPUT_TOO_LARGE")
     return ToolResult(text=text, structured=structured)
 
 
 def _text_parts(answer: types.CallToolResult, files: list[Attachment]) -> Iterator[str]:
     for number, part in enumerate(answer.content):
         if number >= MAX_PARTS:
-            yield f"[… {len(answer.content) - MAX_PARTS} more pieces left out …]"
+            yield f"[… {len(answer.content) - MAX_PARTS} more parts left out …]"
             return
         match part:
             case types.TextContent():
@@ -92,7 +92,7 @@ def _attach_media(data: str, media: str, kind: str, files: list[Attachment]) -> 
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        return f"[{kind} left out: it is no base64]"
+        return f"[{kind} left out: it is not valid base64]"
     named = _MEDIA.fullmatch(media.lower())
     files.append(Attachment(f"{kind}-{len(files) + 1}", named[0] if named else "application/octet-stream", content))
     return f"[{kind}, {len(content)} bytes, in the artifact]"

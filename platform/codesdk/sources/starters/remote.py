@@ -125,7 +125,7 @@ def _rate_check(monotonic: Callable[[], float], on_end: Callable[[str], None]) -
     def within_rate(size: int, lines: int) -> bool:
         kept = pace.keeps(size, monotonic(), lines)
         if not kept:
-            on_end("sends more than can be taken")
+            on_end("sends more than can be processed")
         return kept
 
     return within_rate

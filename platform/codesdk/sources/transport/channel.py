@@ -75,7 +75,7 @@ class ExecChannel:
         last = words.data[-_MAX_STDERR_CHARS:].decode("utf-8", "replace").strip() if words is not None else ""
         result = found.result
         how = f"exit code {result.exit_code}" if result.kind is ExitKind.EXITED else result.error or result.kind.value
-        return "; it said: ".join(part for part in (how, last) if part)
+        return "; last line: ".join(part for part in (how, last) if part)
 
     def close(self) -> None:
         """Kill the process tree."""

@@ -83,11 +83,11 @@ class _ChannelPump:
             if message is None:
                 self._noise += bool(line.strip())
                 if self._noise > MAX_NON_MESSAGES:
-                    raise ServerMisbehaved(f"wrote more than {MAX_NON_MESSAGES} lines to stdout that are no messages")
+                    raise ServerMisbehaved(f"wrote more than {MAX_NON_MESSAGES} lines to stdout that are not messages")
             elif self._pace.keeps(len(line), self._monotonic()):
                 yield message
             else:
-                raise ServerMisbehaved("sends more than can be taken")
+                raise ServerMisbehaved("sends more than can be processed")
 
     async def write(self, out: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Send messages to the server."""
@@ -102,7 +102,7 @@ class _ChannelPump:
                     self._on_end(f"is gone: {fault.message}")
                     return
                 if not taken:
-                    self._on_end(await self._exit_reason("does not read what it is sent"))
+                    self._on_end(await self._exit_reason("does not read its input"))
                     return
 
     async def _receive(self) -> bytes | None:

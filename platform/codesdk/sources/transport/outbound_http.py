@@ -114,7 +114,7 @@ class OutboundTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             await response.aclose()  # limits count wire bytes; decompressed, they could be a thousand times as many
-            raise httpx2.ReadError("an encoded answer, which was not asked for", request=request)
+            raise httpx2.ReadError("an encoded response, which was not requested", request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (an async transport returns one)
         is_events = response.headers.get("content-type", "").lower().startswith(_EVENT_STREAM)
         response.stream = _BoundedBody(response.stream, request, self._within_rate, is_events=is_events)

@@ -45,7 +45,7 @@ class KeyAdmin(PrincipalAdmin):
             return made
 
         made = self._writer.run(mint)
-        _log.info("%s made key %s of principal %s", caller.id, made.key.id, holder.id)
+        _log.info("%s created key %s of principal %s", caller.id, made.key.id, holder.id)
         return made
 
     def revoke_key(self, caller: Principal, key: str) -> ApiKey:

@@ -82,7 +82,7 @@ class PrincipalAdmin(AdminService):
             self._audit(unit, caller, found.id, AuditAction.PRINCIPAL_CREATED, made.id, **known)
 
         self._writer.run(create)
-        _log.info("%s made principal %s of tenant %s", caller.id, made.id, found.id)
+        _log.info("%s created principal %s of tenant %s", caller.id, made.id, found.id)
         return self.principal(caller, made.id)
 
     def disable(self, caller: Principal, principal: str) -> PrincipalRecord:

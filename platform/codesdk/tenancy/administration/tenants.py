@@ -53,7 +53,7 @@ class TenantAdmin(AdminService):
             return made
 
         made = self._writer.run(create)
-        _log.info("%s made tenant %s", caller.id, made.id)
+        _log.info("%s created tenant %s", caller.id, made.id)
         return made
 
     def suspend(self, caller: Principal, tenant: str) -> Tenant:

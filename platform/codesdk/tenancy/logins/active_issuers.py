@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from codesdk.documents import FilePoller
+from codesdk.documents import FilePoller, fingerprint
 from codesdk.tenancy.logins.issuers import Issuer, LoginsInvalid, read_issuers
 
 _log = logging.getLogger(__name__)
-
-FileFingerprint = tuple[int, int, int] | None
 
 
 class ActiveIssuers:
@@ -26,7 +24,7 @@ class ActiveIssuers:
         """
         self._path = path
         self._optional = optional
-        self._fingerprint = _fingerprint(path)
+        self._fingerprint = fingerprint([path])
         self._issuers = read_issuers(path, optional=optional)
         self._problem = ""
         self._missed = False
@@ -38,11 +36,11 @@ class ActiveIssuers:
 
     def reload(self) -> None:
         """Check the file once. If it's invalid, the last good list stays in force."""
-        fingerprint = _fingerprint(self._path)
-        if fingerprint == self._fingerprint:
+        stamp = fingerprint([self._path])
+        if stamp == self._fingerprint:
             self._missed = False
             return
-        if fingerprint is None and not self._missed:
+        if not stamp and not self._missed:
             self._missed = True  # an editor may have removed it for a moment, which must end no streams
             return
         self._missed = False
@@ -50,15 +48,15 @@ class ActiveIssuers:
             found = read_issuers(self._path, optional=self._optional)
         except LoginsInvalid as error:
             if str(error) != self._problem:
-                _log.error("the changed list of issuers is not used, the last good one stays: %s", error)
+                _log.error("the changed list of issuers is not used, the last valid one stays in force: %s", error)
             self._problem = str(error)
             return
-        if _fingerprint(self._path) != fingerprint:
+        if fingerprint([self._path]) != stamp:
             return  # it changed while it was read; the next poll reads it again
-        self._fingerprint, self._problem = fingerprint, ""
+        self._fingerprint, self._problem = stamp, ""
         if found != self._issuers:
             self._issuers = found
-            _log.info("logins of these are taken now: %s", ", ".join(each.issuer for each in found) or "nobody's")
+            _log.info("logins are accepted from: %s", ", ".join(each.issuer for each in found) or "no issuer")
 
     def watch(self) -> None:
         """Poll the file on a background thread until `close`."""
@@ -67,12 +65,3 @@ class ActiveIssuers:
     def close(self) -> None:
         """Stop polling."""
         self._watch.close()
-
-
-def _fingerprint(path: Path) -> FileFingerprint:
-    """A cheap fingerprint that changes if the file is written, replaced or removed."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -13,7 +13,7 @@ import h11
 from codesdk.domain.network.addresses import AddressPolicy, allow_networks
 from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, url_host
 from codesdk.domain.network.resolver import AddressRefused, Resolve, dial
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import Unavailable
 from codesdk.tenancy.logins.issuers import Issuer
 
 DEADLINE_S = 5.0
@@ -26,13 +26,10 @@ Fetch = Callable[[Issuer, str], dict[str, Any]]
 """Returns the JSON object at an issuer's URL; raises KeysUnavailable. Called on a thread."""
 
 
-class KeysUnavailable(Fault):
+class KeysUnavailable(Unavailable):
     """An issuer's keys can't be fetched, so its tokens can't be verified."""
 
     code = "LOGIN_KEYS_UNAVAILABLE"
-    retryable = True
-    status = 503
-    exit_code = ExitCode.UNAVAILABLE
 
 
 def make_fetch(
@@ -97,11 +94,11 @@ def _json_object(issuer: Issuer, url: str, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise _unavailable(issuer, f"{url} gives no JSON") from error
+        raise _unavailable(issuer, f"{url} does not return JSON") from error
     if not isinstance(found, dict):
-        raise _unavailable(issuer, f"{url} gives no JSON object")
+        raise _unavailable(issuer, f"{url} does not return a JSON object")
     return found
 
 
 def _unavailable(issuer: Issuer, why: str) -> KeysUnavailable:
-    return KeysUnavailable(f"The keys of {issuer.issuer} cannot be had: {why}.", advice="Try again in a while.")
+    return KeysUnavailable(f"The keys of {issuer.issuer} cannot be fetched: {why}.", advice="Try again in a while.")

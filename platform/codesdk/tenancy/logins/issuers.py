@@ -102,7 +102,7 @@ class Issuer(FrozenModel):
         parts = urlsplit(given or "https://none.example")
         _ = parts.port  # raises if the port is invalid
         if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc or parts.fragment:
-            raise ValueError("it is no https:// URL without a password and a fragment")
+            raise ValueError("it must be an https:// URL without a password and a fragment")
         return given
 
     @model_validator(mode="after")
@@ -110,13 +110,13 @@ class Issuer(FrozenModel):
         if (self.tenant is None) == (self.tenants is None):
             raise ValueError("it has `tenant`, or `tenants` by a claim: one of the two")
         if not self.roles and self.roles_from is None:
-            raise ValueError("it gives no `roles`, and has no `roles_from`: nobody could do anything")
+            raise ValueError("it has neither `roles` nor `roles_from`, so its logins would have no permissions")
         given = {
             *self.roles,
             *(role for roles in (self.roles_from.values.values() if self.roles_from else ()) for role in roles),
         }
         if Role.OPERATOR in given:
-            raise ValueError("a login gives no operators: those have keys")
+            raise ValueError("a login can't give the role operator, which needs an API key")
         if not self.allow_http and any(url and url.startswith("http://") for url in (self.issuer, self.jwks)):
             raise ValueError("it is reached over http, which `allow_http` allows")
         return self
@@ -133,7 +133,7 @@ class Issuers(FrozenModel):
     def _check_unique(cls, given: tuple[Issuer, ...]) -> tuple[Issuer, ...]:
         names = [each.issuer for each in given]
         if len(set(names)) != len(names):
-            raise ValueError("one issuer stands in it twice")
+            raise ValueError("it lists an issuer twice")
         return given
 
 

@@ -94,7 +94,7 @@ class JwksCache:
     ) -> _CachedKeys:
         if cached is not None and now - cached.at < STALE_S:
             return cached
-        raise fault or KeysUnavailable(f"The keys of {issuer.issuer} could not be had a moment ago.")
+        raise fault or KeysUnavailable(f"The keys of {issuer.issuer} could not be fetched a moment ago.")
 
     def _load(self, issuer: Issuer) -> tuple[dict[str, Any], ...]:
         place = issuer.jwks

@@ -110,8 +110,8 @@ class LoginService:
         """Create the principal, or update its roles."""
         id_ = tenancy_store.tenant_named(unit.connection, tenant)
         if id_ is None:
-            _log.error("logins of %s lead to a tenant %s, which is not there", verified.issuer.issuer, tenant)
-            raise Forbidden("This login leads to a tenant that is not there.", advice="Ask an operator.")
+            _log.error("logins of %s map to the tenant %s, which does not exist", verified.issuer.issuer, tenant)
+            raise Forbidden("This login maps to a tenant that does not exist.", advice="Ask an operator.")
         self._quotas.lock_tenant(unit, id_)  # otherwise two logins at once could both create it
         found = tenancy_store.tenant(unit.connection, id_)
         if found is None or found.suspended_at is not None:

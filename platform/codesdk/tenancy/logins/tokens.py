@@ -67,7 +67,7 @@ def verify_token(token: str, issuers: Sequence[Issuer], keys: JwksCache, now: fl
     header, said = _unverified(token)
     issuer = next((each for each in issuers if each.issuer == said.get("iss")), None)
     if issuer is None:
-        raise LoginRefused("This token's issuer is none that this installation takes logins from.")
+        raise LoginRefused("This installation does not accept logins from this token's issuer.")
     algorithm = _check_header(header, issuer)
     kid = header.get("kid")
     key = keys.key(issuer, kid if isinstance(kid, str) else None, algorithm)
@@ -84,7 +84,7 @@ def verify_token(token: str, issuers: Sequence[Issuer], keys: JwksCache, now: fl
             options={"require": ["exp", "sub"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
         )
     except jwt.InvalidAudienceError as error:
-        raise LoginRefused(f"This token was made for somebody else; its audience must be {issuer.audience}.") from error
+        raise LoginRefused(f"This token is for another audience; it must be {issuer.audience}.") from error
     except (PyJWTError, ValueError, RecursionError) as error:
         raise LoginRefused("This token is not valid.") from error
     _check_times(claims, issuer.skew_s, now)
@@ -106,9 +106,9 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def _check_header(header: dict[str, Any], issuer: Issuer) -> Algorithm:
     # Never trust the header's algorithm alone: it must be one that the operator listed, and match the key's type.
     if header.get("alg") not in [algorithm.value for algorithm in issuer.algorithms]:
-        raise LoginRefused("This token is signed in a way that is not taken from its issuer.")
+        raise LoginRefused("This token's signature algorithm is not accepted from its issuer.")
     if "crit" in header or str(header.get("typ", "JWT")).lower() not in _TOKEN_TYPES:
-        raise LoginRefused("This is a kind of token that is not known here.")
+        raise LoginRefused("This type of token is not supported.")
     return Algorithm(header["alg"])
 
 
@@ -116,11 +116,11 @@ def _check_times(claims: dict[str, Any], skew_s: float, now: float) -> None:
     times = {name: claims.get(name) for name in ("exp", "nbf", "iat")}
     for name, given in times.items():
         if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given)):
-            raise LoginRefused(f"This token's `{name}` is no time.")
+            raise LoginRefused(f"This token's `{name}` is not a time.")
     if now >= float(times["exp"] or 0) + skew_s:
         raise LoginExpired("This token has expired.", advice="Log in again.")
     if max(float(times["nbf"] or 0), float(times["iat"] or 0)) > now + skew_s:
-        raise LoginRefused("This token is not good yet: do the clocks differ?")
+        raise LoginRefused("This token is not valid yet; check that the clocks agree.")
 
 
 def _check_scopes(claims: dict[str, Any], issuer: Issuer) -> None:

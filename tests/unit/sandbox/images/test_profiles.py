@@ -82,8 +82,8 @@ def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_key(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("memory_bytes: 1MB", "no amount"),
-        ("wall_s: soon", "no amount"),
+        ("memory_bytes: 1MB", "not a valid quantity"),
+        ("wall_s: soon", "not a valid quantity"),
         ("wall_s: 0", "greater than 0"),
         ("memory_bytes: 1MiB", "greater than or equal"),
         ("pids: yes", "valid integer"),
@@ -97,7 +97,7 @@ def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_key(tmp_path):
         ("workspace: /../etc", "pattern"),
         ("image: ../base", "pattern"),
         ("runtime: kata", "not one of those that are tested"),
-        ("memory_bytes: 1GiB\nmemory_bytes: 2GiB", "twice"),
+        ("memory_bytes: 1GiB\nmemory_bytes: 2GiB", "Duplicate key"),
         ("- a list", "not YAML"),
     ],
 )

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from codesdk.documents import FilePoller, file_poller
+from codesdk.documents import FilePoller, reloading
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(file_poller, "POLL_S", 0.01)
+    monkeypatch.setattr(reloading, "POLL_S", 0.01)
 
 
 def test_a_look_that_fails_is_logged_and_does_not_end_the_watch(caplog):
