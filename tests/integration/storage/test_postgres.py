@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import event, text
 
 from codesdk.provision.checks.doctor import database as doctor
-from codesdk.provision.servers.postgres import PostgresMissing, ensure, remove_unused
 from codesdk.storage.database import Database
 from codesdk.storage.faults import (
     ConnectionsExhausted,
@@ -27,6 +26,7 @@ from codesdk.storage.migration import upgrade
 from codesdk.storage.server_check import inspect_server
 from codesdk.storage.writer import Writer
 from databases import POSTGRES_DIRECTORY
+from postgres_cluster import PostgresMissing, ensure, remove_unused
 from stage import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.postgres

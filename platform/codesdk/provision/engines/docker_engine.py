@@ -58,13 +58,6 @@ class Engine:
         share, self._share = self._share, None
         return share.release(_stop) if share is not None else False
 
-    def leave(self) -> None:
-        """Leave the engine running for good: CodeSDK no longer stops it."""
-        share, self._share = self._share, None
-        if share is not None:
-            share.forget()
-        self.started_by_us = False
-
 
 @dataclass(frozen=True)
 class ManagedEngine:
@@ -124,11 +117,11 @@ def ensure(
         ProvisionFailed: the installation or the start failed.
     """
     managed = managed or managed_engine(state_dir())
-    with managed.shares.alone():
+    with managed.shares.lock():
         found = find(os.environ if environ is None else environ, managed.places.host)
         if found.ping.answer is EndpointState.ENGINE:
             ours = found.host == managed.places.host and managed.shares.read() is not None
-            return Engine(found.host, started_by_us=ours, share=managed.shares.join() if ours else None)
+            return Engine(found.host, started_by_us=ours, share=managed.shares.register() if ours else None)
         if found.variable:
             raise EngineMissing(
                 f"No Docker engine answers at {found.host} ({found.variable}): {found.ping.detail}.",
@@ -144,7 +137,7 @@ def ensure(
         way = _root_to_start(found)
         _install(progress)
         _start(managed, way, progress)
-        return Engine(found.host, started_by_us=True, share=managed.shares.join())
+        return Engine(found.host, started_by_us=True, share=managed.shares.register())
 
 
 def _permission_fault(host: str) -> EngineMissing:

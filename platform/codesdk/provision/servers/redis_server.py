@@ -81,7 +81,7 @@ def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
     if path.parent != data_dir.absolute():
         _make_private(path.parent)
     shares = SharedServer(run_dir, "redis")
-    with shares.alone():
+    with shares.lock():
         answer = _ping_until_settled(path)
         if answer is _Answer.SILENT:
             raise RedisMissing(
@@ -90,11 +90,11 @@ def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
         if answer is _Answer.SERVER:
             known = shares.read()
             process = known if isinstance(known, ProcessIdentity) else None
-            return RedisServer(path, started_by_us=False, process=process, share=shares.join())
+            return RedisServer(path, started_by_us=False, process=process, share=shares.register())
         process = _start(path, run_dir, progress)
         try:
             shares.write(process)
-            return RedisServer(path, started_by_us=True, process=process, share=shares.join())
+            return RedisServer(path, started_by_us=True, process=process, share=shares.register())
         except BaseException:
             process.terminate(STOP_S)
             path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ def remove_unused(data_dir: Path) -> bool:
     if not run_dir.is_dir():  # not a server's directory, or not created yet
         return False
     shares = SharedServer(run_dir, "redis")
-    with shares.alone():
+    with shares.lock():
         if not shares.unused():
             return False
         left = shares.read()
