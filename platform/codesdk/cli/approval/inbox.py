@@ -18,7 +18,7 @@ from codesdk.approvals import Approval, ApprovalState, Verdict
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.approval.approvals import call_line, detail_lines
 from codesdk.cli.approval.pending_approvals import PendingApprovals
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.signals import Signals
 from codesdk.errors import Fault

@@ -21,7 +21,7 @@ from codesdk.cli.client_config.clients import (
     as_toml,
 )
 from codesdk.cli.client_config.merge import has_entry, merge_json, merge_toml
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.agent_commands import CALL_MARGIN_S, call_limit_s
 from codesdk.cli.session.create import create_session

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.errors import ExitCode, Fault
 
 

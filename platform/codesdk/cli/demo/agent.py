@@ -15,8 +15,7 @@ from mcp_types import CallToolResult
 from codesdk.approvals import Verdict
 from codesdk.cli.api_client import ApiClient
 from codesdk.cli.demo.event_collector import EventCollector
-from codesdk.cli.demo.faults import DemoFailed
-from codesdk.cli.demo.steps import Step
+from codesdk.cli.demo.steps import DemoFailed, Step
 from codesdk.cli.logs.history import Call
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.tool_results import wire_name

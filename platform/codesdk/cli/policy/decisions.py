@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.policy.loading import PolicyContext, load
 from codesdk.domain.decisions import Decision
 from codesdk.errors import ExitCode, Fault

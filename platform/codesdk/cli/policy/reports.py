@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.policy import Format
 
 Kind = Literal["error", "warning", "passed"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import Printer, ResponsiveTable
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy.decisions import NotACall
 from codesdk.errors import ExitCode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codesdk.cli.client_config import config_file
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.sandboxes.images import open_image_store
 from codesdk.provision.images import mcp_packages

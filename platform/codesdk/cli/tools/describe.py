@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import Printer, ResponsiveTable
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy.comparisons import active_bundles
 from codesdk.cli.tools.loading import registry_of

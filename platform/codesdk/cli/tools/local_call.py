@@ -11,8 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.workspace_archive import pack
 from codesdk.cli.tools.loading import registry_of

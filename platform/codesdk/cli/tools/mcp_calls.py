@@ -14,8 +14,7 @@ from rich.text import Text
 
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.demo.agent import CALL_META_KEY, connect_mcp, root_cause, text_of
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.create import create_session

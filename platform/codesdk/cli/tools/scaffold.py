@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.domain.decisions import Classification
 from codesdk.domain.tool_results import MAX_TOOL_NAME, TOOL_NAME
 from codesdk.errors import ExitCode

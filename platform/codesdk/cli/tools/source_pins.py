@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.tools.discovery import discover_tools
 from codesdk.cli.tools.loading import directory_of
 from codesdk.documents import nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.sandboxes.mcp_server_images import image_of, parse_package
 from codesdk.cli.tools.scaffold import double_quoted, flow_mapping, split, write_new
 from codesdk.domain.decisions import Classification
