@@ -16,7 +16,7 @@ from codesdk.cli.commands.audit import audit_app
 from codesdk.cli.commands.events import events_app, transcript
 from codesdk.cli.commands.hosts import hosts_app
 from codesdk.cli.commands.images import images_app
-from codesdk.cli.commands.options import DataDir, Json, SandboxKind, parse_path
+from codesdk.cli.commands.options import DataDir, Json, Mode, SandboxKind, parse_path
 from codesdk.cli.commands.sandbox import sandbox_app
 from codesdk.cli.commands.schema import schema_app
 from codesdk.cli.commands.tenancy import groups_app, keys_app, tenants_app
@@ -68,7 +68,6 @@ Port = Annotated[
         "--port", help="Port of API and MCP host; 0 takes any free one.", min=0, max=65535, envvar="CODESDK_PORT"
     ),
 ]
-Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 Sandbox = Annotated[
     SandboxKind | None,
     typer.Option(

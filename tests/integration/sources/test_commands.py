@@ -89,7 +89,7 @@ def test_a_change_is_shown_and_counts_once_it_is_accepted(typed):
     ("words", "said"),
     [
         (("pin", "fy"), "There are: fx."),
-        (("accept", "fx"), "Name them, or give --all"),
+        (("accept", "fx"), "Name the tools, or pass --all"),
         (("accept", "fx", "ecco"), "Did you mean `echo`"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_manifest_for_a_package_is_written_with_what_is_left_to_do(typed, tmp_
     )
     assert f"codesdk images mcp odd-one {given[1]} " in done.output
     assert "codesdk tools pin odd-one" in done.output
-    assert "is there already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
+    assert "exists already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_a_line_that_is_no_json_is_named_once(run, tmp_path):
     given.write_text(calls("ls") + "nope\n")
     with pytest.raises(NotACall) as told:
         run("diff", DEFAULT, DEMO, "--calls", given)
-    assert str(told.value) == "Line 2: This is no JSON object: Expecting value, at character 1."
+    assert str(told.value) == "Line 2: This is not a JSON object: Expecting value, at character 1."
 
 
 def test_a_suggestion_for_a_denied_call_says_that_it_would_allow_what_is_denied(run):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.hosts.host import Capacity, HostRecord, HostState
-from codesdk.provision.checks import doctor, installation_checks, local_sandbox_checks, config_checks
+from codesdk.provision.checks import config_checks, doctor, installation_checks, local_sandbox_checks
 from codesdk.provision.checks.check import Check, Status
 from codesdk.provision.checks.installation_checks import InstallationFacts
 from codesdk.sandbox.isolation.disk_quota import QuotaSupport

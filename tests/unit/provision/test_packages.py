@@ -83,7 +83,7 @@ def test_a_file_of_another_hash_than_the_locks_is_refused(index, folder):
 
 
 def test_a_package_that_is_not_there_is_an_error_that_says_what_to_look_at(index, folder):
-    with pytest.raises(PackageMissing, match="version right") as told:
+    with pytest.raises(PackageMissing, match="name and version") as told:
         fetch(parse_package("pypi:tiny-server==9.9"), folder, (3, 11), print)
     assert "tiny-server==9.9" in told.value.message
     assert not (folder / "requirements.txt").exists()

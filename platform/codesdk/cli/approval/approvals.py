@@ -161,7 +161,7 @@ def detail_lines(approval: Approval, now: float) -> list[str]:
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
         f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
-        f"It takes   {describe_approvers(approval)}",
+        f"Requires   {describe_approvers(approval)}",
         *votes,
         offer,
         f"Digest     {approval.digest}",
@@ -182,7 +182,7 @@ def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
         content = f", sha256 {str(mark['sha256'])[:16]}…" if mark.get("sha256") else ""
         yield f"{mark.get('path')}{real}: {mark.get('kind')}{size}{content}"
     gone = missing_files(shown)
-    yield from (f"{path}: not there, and must not be" for path in gone.files)
+    yield from (f"{path}: absent, and must stay absent" for path in gone.files)
     if gone.counted:
         yield gone.counted
     if more := bound.get("more"):
@@ -226,8 +226,8 @@ def table(approvals: list[Approval], now: float) -> ResponsiveTable:
 
 def call_line(approval: Approval) -> str:
     """Format the call on one line. Escapes control characters in agent-supplied text."""
-    asked = approval.shown.get("input", {})
-    command = asked.get("command") if isinstance(asked, dict) else None
-    text = command if isinstance(command, str) and len(asked) == 1 else json.dumps(asked, ensure_ascii=False)
+    given = approval.shown.get("input", {})
+    command = given.get("command") if isinstance(given, dict) else None
+    text = command if isinstance(command, str) and len(given) == 1 else json.dumps(given, ensure_ascii=False)
     printable = sanitize(text)
     return printable if len(printable) <= SHOWN_INPUT else f"{printable[:SHOWN_INPUT]}… ({len(printable)} characters)"

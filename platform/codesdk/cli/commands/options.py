@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from codesdk.domain.decisions import PermissionMode
+
 
 class SandboxKind(StrEnum):
     """Where sandboxes run: the values of `--sandbox`."""
@@ -40,4 +42,5 @@ DataDir = Annotated[
         envvar="CODESDK_DATA_DIR",
     ),
 ]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -15,7 +15,7 @@ import platformdirs
 
 from codesdk.cli.api_client import OpenedSession
 from codesdk.cli.commands.options import SandboxKind
-from codesdk.cli.console.crash_log import crash_log_directory
+from codesdk.cli.console.files import crash_log_directory
 from codesdk.cli.console.terminal import Printer
 from codesdk.cli.demo.agent import Agent, connect_mcp, root_cause
 from codesdk.cli.demo.event_collector import EventCollector

@@ -13,7 +13,7 @@ from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.cli.admin import DATA_DIRECTORY_PRINCIPAL
 from codesdk.cli.artifact_files import FileRefused
-from codesdk.cli.console.output_file import private_opener
+from codesdk.cli.console.files import private_opener
 from codesdk.cli.console.terminal import Printer, pluralize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from codesdk.cli.commands.events import TranscriptFormat
-from codesdk.cli.console.output_file import write
+from codesdk.cli.console.files import write
 from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.logs.stored_log import read_stored_log
