@@ -14,12 +14,12 @@ from typing import Any
 
 import lifecycle
 from codesdk.errors import Fault
-from codesdk.provision.engines import gvisor
 from codesdk.provision.engines.docker_engine import Engine as ProvisionedEngine
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import ExecRequest, Sandbox, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
+from from_tests import gvisor
 
 RUNTIMES = ("runsc", "runc")
 MEASURED = ("first_result", "exec")

@@ -26,7 +26,6 @@ from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import EventLog
 from codesdk.policy import ActiveBundles
-from codesdk.provision.servers import postgres
 from codesdk.registry import Registry
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage import schema
@@ -37,6 +36,7 @@ from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.claim import CallClaimer
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from database import postgresql
+from from_tests import postgres_cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"few": (10, 1_000), "many_tenants": (5_000, 10_000), "many_calls": (10, 100_000)}
@@ -58,7 +58,7 @@ def measure(say: Say = lambda _line: None) -> dict[str, float]:
         return found | dict(zip(ON_SERVER, _measure_on(lambda kind: _made(server, kind), None).values(), strict=True))
 
 
-def _made(server: postgres.PostgresServer, name: str) -> str:
+def _made(server: postgres_cluster.PostgresServer, name: str) -> str:
     with closing(Database(server.url)) as database, database.read() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     return server.url_of(name)

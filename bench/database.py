@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codesdk.errors import Fault
-from codesdk.provision.servers import postgres
+from from_tests import postgres_cluster
 
 Say = Callable[[str], None]
 
 
 @contextmanager
-def postgresql(say: Say) -> Iterator[postgres.PostgresServer | Fault]:
+def postgresql(say: Say) -> Iterator[postgres_cluster.PostgresServer | Fault]:
     """Yield a running PostgreSQL, or the fault, which is printed too, if programs are missing or it does not start."""
     place = Path(tempfile.mkdtemp(prefix="codesdk-pg-"))
     try:
-        server = postgres.ensure(place, say, durable=True)
+        server = postgres_cluster.ensure(place, say, durable=True)
     except Fault as fault:
         shutil.rmtree(place, ignore_errors=True)
         say(f"not on PostgreSQL: {fault}")

@@ -23,14 +23,16 @@ from typing import Any
 import hypothesis
 import pytest
 
+import gvisor
 import leftovers
+import postgres_cluster
 import suite
 from codesdk.errors import Fault
-from codesdk.provision.engines import docker_engine, gvisor
+from codesdk.provision.engines import docker_engine
 from codesdk.provision.images import base_image as base_images
-from codesdk.provision.servers import postgres, redis_server
-from codesdk.provision.system import bubblewrap, chromium, node
-from codesdk.provision.system.command import state_dir
+from codesdk.provision.servers import redis_server
+from codesdk.provision.system import bubblewrap, debian
+from codesdk.provision.system.command import state_dir, which
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
@@ -114,10 +116,10 @@ def _redis_url(machine: Machine) -> str:
     return server.url
 
 
-def _postgres(machine: Machine) -> postgres.PostgresServer:
+def _postgres(machine: Machine) -> postgres_cluster.PostgresServer:
     for left in Path(tempfile.gettempdir()).glob(f"{POSTGRES_DIRECTORY}*"):
-        postgres.remove_unused(left)
-    server = postgres.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), machine.say)
+        postgres_cluster.remove_unused(left)
+    server = postgres_cluster.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), machine.say)
     machine.at_end(server.stop)
     return server
 
@@ -135,16 +137,28 @@ def _s3_server(machine: Machine) -> Any:
     return server
 
 
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
 def _bubblewrap(machine: Machine) -> Confinement:
     return bubblewrap.ensure(machine.say)
 
 
 def _npm(machine: Machine) -> str:
-    return node.ensure(machine.say)
+    if which("npm") is None or which("node") is None:
+        debian.install(
+            ("nodejs", "npm"), "npm is missing (the acceptance tests install agent CLIs with it)", machine.say
+        )
+    return which("npm") or "npm"
 
 
 def _chromium(machine: Machine) -> str:
-    return chromium.ensure(machine.say)
+    found = next((path for name in CHROMIUM if (path := which(name)) is not None), None)
+    if found is None:
+        debian.install(
+            ("chromium", "fonts-dejavu-core"), "Chromium is missing (the approval page is tested in it)", machine.say
+        )
+    return found or which("chromium") or "chromium"
 
 
 PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
@@ -340,7 +354,7 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(request: pytest.FixtureRequest) -> postgres.PostgresServer:
+def postgres_server(request: pytest.FixtureRequest) -> postgres_cluster.PostgresServer:
     """A PostgreSQL cluster of this run: make databases of your own in it."""
     return _thing(request, "postgres_server")
 

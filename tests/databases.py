@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.errors import Fault
-from codesdk.provision.servers.postgres import PostgresServer
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.schema import metadata
 from codesdk.storage.timeouts import NO_TIMEOUT
+from postgres_cluster import PostgresServer
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
 """For a fixture `database_kind`: a test that has a database runs on each of these."""

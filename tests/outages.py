@@ -14,7 +14,8 @@ from typing import Protocol
 
 from sqlalchemy import text
 
-from codesdk.provision.servers import postgres, redis_server
+import postgres_cluster
+from codesdk.provision.servers import redis_server
 from codesdk.storage.database import Database
 from codesdk.storage.timeouts import NO_TIMEOUT
 from databases import POSTGRES_DIRECTORY
@@ -71,7 +72,7 @@ class OwnPostgres:
 
     def __init__(self) -> None:
         place = Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY))  # not below tmp_path, which is root's alone
-        self.server = postgres.ensure(place, lambda _: None)
+        self.server = postgres_cluster.ensure(place, lambda _: None)
         self._numbers = 0
         self.newest = ""
         """The URL of the database that was made last."""

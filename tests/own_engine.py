@@ -15,8 +15,8 @@ import pytest
 from codesdk.provision.engines import dockerd
 from codesdk.provision.engines.docker_engine import Engine
 from codesdk.provision.engines.dockerd import DockerdPaths
-from codesdk.provision.engines.gvisor import copy_image
 from codesdk.provision.system.command import root, which
+from gvisor import copy_image
 from leftovers import end_engine
 
 OWN_ENGINE = [

@@ -26,9 +26,10 @@ from remains import Remains
 from verdict import Run, runs_in
 
 import engine_worker
+import postgres_cluster
 from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.cli.effective_settings import settings_environment
-from codesdk.provision.servers import postgres, redis_server
+from codesdk.provision.servers import redis_server
 from codesdk.sandbox.records import store
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.identity_directory import IdentityDirectory
@@ -104,10 +105,10 @@ class Chaos:
     def _open(self, opened: ExitStack, engines: dict[str, str], image: str, *, server: bool) -> None:
         self._redis = redis_server.ensure(self._root / "redis", lambda _: None)
         opened.callback(self._stop_redis)
-        self._postgres: postgres.PostgresServer | None = None
+        self._postgres: postgres_cluster.PostgresServer | None = None
         url = f"sqlite:///{self._root / 'codesdk.db'}"
         if server:
-            self._postgres = postgres.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), lambda _: None)
+            self._postgres = postgres_cluster.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), lambda _: None)
             opened.callback(self._postgres.stop)
             url = self._postgres.url
         self.settings = self._settings_of(engines, url)

@@ -138,7 +138,7 @@ class GuardedRoute(APIRoute):
         methods = sorted(self.methods or ())
         rules = {ROUTE_RULES.get((method, self.path)) for method in methods}
         if len(rules) != 1 or (rule := rules.pop()) is None:
-            raise RouteWithoutRule(f"{methods} {self.path} has no rule of its own in api.access.RULES.")
+            raise RouteWithoutRule(f"{methods} {self.path} has no rule in api.access.ROUTE_RULES.")
 
         streams = self.path in STREAMED_BODIES
         takes_links = any((method, self.path) in ONE_TIME_LINK_ROUTES for method in methods)
@@ -152,7 +152,7 @@ class GuardedRoute(APIRoute):
                 return await handle(request if streams else _limited(request, MAX_JSON_BODY))
             except (Fault, HTTPException, RequestValidationError):
                 raise
-            except Exception as error:  # noqa: BLE001 (the seam: it is logged, and its words stay here)
+            except Exception as error:  # noqa: BLE001 (logged; its message is not sent)
                 return internal_error(error)
 
         return guarded
@@ -185,7 +185,7 @@ def _limited(request: Request, limit: int) -> Request:
 async def _authenticate(request: Request, action: Action, *, takes_links: bool) -> tuple[OneTimeLink | None, Principal]:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
-        raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
+        raise Unauthenticated("This request needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
     if takes_links and key.strip().startswith(LINK_TOKEN_PREFIX):
         return await to_thread.run_sync(authenticate_by_link, services_of(request), key.strip(), action)
     return None, await to_thread.run_sync(authenticate, services_of(request), key.strip(), action)
@@ -208,8 +208,8 @@ def authenticate_by_link(services: Services, token: str, action: Action) -> tupl
         Unauthenticated, Forbidden: its principal is not active, or may not do that.
     """
     ticket = services.one_time_links.read(token)
-    asked = Action.APPROVALS_READ if ticket.look_only else action
-    return ticket, _require_role(services.directory.active_principal(ticket.principal_id), asked)
+    required = Action.APPROVALS_READ if ticket.look_only else action
+    return ticket, _require_role(services.directory.active_principal(ticket.principal_id), required)
 
 
 def authenticate(services: Services, key: str, action: Action) -> Principal:

@@ -125,7 +125,7 @@ async def _approval_expiry_loop(services: Services) -> None:
         try:
             await to_thread.run_sync(expire)
         except Fault as fault:
-            _log.warning("overdue approvals could not be looked for: %s", fault)
+            _log.warning("could not expire overdue approvals: %s", fault)
 
 
 async def _lost_host_loop(services: Services) -> None:
@@ -134,7 +134,7 @@ async def _lost_host_loop(services: Services) -> None:
         try:
             await to_thread.run_sync(services.lost_hosts.tend)
         except Fault as fault:
-            _log.warning("silent hosts could not be looked for: %s", fault)
+            _log.warning("could not check for lost hosts: %s", fault)
 
 
 async def _maintenance_loop(services: Services, settings: Settings) -> None:
@@ -156,4 +156,4 @@ async def _maintenance_loop(services: Services, settings: Settings) -> None:
         try:
             await to_thread.run_sync(work)
         except Fault as fault:
-            _log.warning("sessions and artifacts that are not needed could not be removed: %s", fault)
+            _log.warning("retention, sealing or garbage collection failed: %s", fault)

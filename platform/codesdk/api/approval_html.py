@@ -66,7 +66,7 @@ _GRANT_SCOPES = {
 }
 _PREVIEW_LIMITS = (
     "The copy has the workspace and nothing else: no network, no secrets, no other programs. "
-    "A tool that changes files makes exactly this change or none; a command runs anew, and may do something else."
+    "A tool that changes files makes exactly this change or none; a command runs again, and may behave differently."
 )
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _SHOWN_SEPARATELY = frozenset(
@@ -111,7 +111,7 @@ def render(view: ApprovalView) -> str:
                 "Rules": ", ".join(map(str, shown.get("rules") or ())) or "the default",
                 "Asked by": view.requester,
                 "Session": shown.get("session"),
-                "It takes": describe_approvers(approval),
+                "Requires": describe_approvers(approval),
                 "Until": _until(approval.expires_at, view.now),
             }
         ),
@@ -140,9 +140,9 @@ def _state(view: ApprovalView) -> Iterator[str]:
     if approval.state is not ApprovalState.PENDING or not view.answers:
         yield f"<p><strong>{escape(_STATES[approval.state])}</strong></p>"
     for vote in approval.votes:
-        said = "yes" if vote.verdict is Verdict.APPROVE else "no"
+        answer = "yes" if vote.verdict is Verdict.APPROVE else "no"
         comment = f": {vote.comment}" if vote.comment else ""
-        yield f"<p>{escape(line(f'{vote.name} ({vote.by}) said {said}{comment}'))}</p>"
+        yield f"<p>{escape(line(f'{vote.name} ({vote.by}) said {answer}{comment}'))}</p>"
 
 
 def _fields(given: Any) -> Iterator[str]:
@@ -182,14 +182,14 @@ def _bound(shown: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Files that a yes is about</h2>"
     yield from (f"<p>{escape(line(_mark(each)))}</p>" for each in there)
     if absent:
-        yield f'<p class="size">Not there, and must not be: {escape(line(absent))}</p>'
+        yield f'<p class="size">Absent, and must stay absent: {escape(line(absent))}</p>'
     if gone.counted:
         yield f'<p class="size">{escape(gone.counted)}</p>'
     more = given.get("more")
     if isinstance(more, str) and more:
         yield f'<p class="note">{escape(line(more))}</p>'
-    told = ("files", "more") if isinstance(more, str) else ("files",)
-    if other := {name: value for name, value in given.items() if name not in told}:
+    shown_above = ("files", "more") if isinstance(more, str) else ("files",)
+    if other := {name: value for name, value in given.items() if name not in shown_above}:
         yield _block(_json(other))
 
 
@@ -229,10 +229,10 @@ def _list(title: str, given: Any) -> Iterator[str]:
 
 
 def _rest(given: Mapping[str, Any]) -> Iterator[str]:
-    told = {name: value for name, value in given.items() if value not in (None, "", [], {})}
-    if told:
+    rest = {name: value for name, value in given.items() if value not in (None, "", [], {})}
+    if rest:
         yield "<h2>More</h2>"
-        yield _facts({name: value if isinstance(value, str) else _json(value) for name, value in told.items()})
+        yield _facts({name: value if isinstance(value, str) else _json(value) for name, value in rest.items()})
 
 
 def _facts(given: Mapping[str, Any]) -> str:
@@ -245,14 +245,14 @@ def _facts(given: Mapping[str, Any]) -> str:
 def _form(view: ApprovalView) -> Iterator[str]:
     yield '<form method="post" action="">'
     yield f'<input type="hidden" name="digest" value="{escape(view.approval.digest)}">'
-    yield f'<h2><label for="comment">Comment, told to the agent</label></h2><textarea id="comment" name="comment" maxlength="{MAX_COMMENT}"></textarea>'
+    yield f'<h2><label for="comment">Comment for the agent</label></h2><textarea id="comment" name="comment" maxlength="{MAX_COMMENT}"></textarea>'
     yield from _grants(view.approval.grant)
     if view.voter is None:
         yield '<h2><label for="key">Your own API key</label></h2>'
         yield '<input id="key" name="api_key" type="password" autocomplete="off" spellcheck="false" required>'
-        yield '<p class="size">This link only shows. You answer as the person whose key you give; it is kept nowhere.</p>'
+        yield '<p class="size">This link only shows the approval. You vote as the holder of the key that you enter; it is not stored.</p>'
     else:
-        yield f"<p>You answer as <strong>{escape(line(view.voter))}</strong>, once.</p>"
+        yield f"<p>You vote as <strong>{escape(line(view.voter))}</strong>, once.</p>"
     yield '<div class="two"><button class="no" name="verdict" value="reject">Reject</button>'
     yield '<button class="yes" name="verdict" value="approve">Approve</button></div></form>'
 

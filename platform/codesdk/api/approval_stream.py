@@ -66,7 +66,7 @@ class FeedPoller:
             try:
                 latest_numbers = await to_thread.run_sync(self._feeds.latest_numbers, tenants) if tenants else {}
             except Fault as fault:
-                _log.warning("the feeds of approvals could not be looked at: %s", fault)
+                _log.warning("could not poll the approval feeds: %s", fault)
                 continue
             for event, (tenant, after) in list(self._waiting.items()):
                 if latest_numbers.get(tenant, 0) > after:
@@ -149,7 +149,7 @@ class ApprovalStream(Response):
             )
         except Fault as fault:
             # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
-            _log.warning("the approvals' stream of %s ends early: %s", self._tenant, fault)
+            _log.warning("the approval stream of %s ended early: %s", self._tenant, fault)
         with suppress(OSError):
             await out.end()
 

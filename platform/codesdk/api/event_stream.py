@@ -180,7 +180,7 @@ class EventStream(Response):
                 after = events[-1].seq if events else after
             if inbox.overflowed:
                 waited = f"more than {self._inbox_limit} events waited for this reader"
-                await out.write(eviction_frame(f"{waited}; come back with your last id", encode_cursor(epoch, after)))
+                await out.write(eviction_frame(f"{waited}; reconnect with your last id", encode_cursor(epoch, after)))
             elif inbox.fault is not None:
                 await out.write(eviction_frame(inbox.fault.message, encode_cursor(epoch, after), inbox.fault.code))
         except (Unauthenticated, Forbidden, SessionUnknown) as fault:
@@ -189,7 +189,7 @@ class EventStream(Response):
             )
         except Fault as fault:
             # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
-            _log.warning("the stream of %s ends early: %s", self._session, fault)
+            _log.warning("the event stream of %s ended early: %s", self._session, fault)
         finally:
             if subscription is not None:
                 self._tail.unsubscribe(subscription)

@@ -37,7 +37,7 @@ class HostHeaderCheck:
         """Forward or reject."""
         if scope["type"] == "http" and _host_header(scope) not in self._names:
             fault = WrongHost(
-                "This service does not go by the name in the Host header.",
+                "This service does not have the name in the Host header.",
                 advice="Use the address that it prints when it starts.",
             )
             await problem(fault)(scope, receive, send)

@@ -43,14 +43,14 @@ def install_handlers(app: FastAPI) -> None:
 
 def internal_error(error: Exception) -> Response:
     """Log an unexpected exception, and answer without its message."""
-    _log.error("a request met a defect", exc_info=error)
+    _log.error("a request failed unexpectedly", exc_info=error)
     return problem(InternalFault("unexpected"))
 
 
 def problem(fault: Fault) -> Response:
     """Build the response for a fault. Details of internal faults go only to the log."""
     if isinstance(fault, InternalFault) or type(fault) is Fault:
-        return _body(500, fault.code, "Something in CodeSDK is broken; its log says what.", title="Internal error")
+        return _body(500, fault.code, "An internal error in CodeSDK; its log has the cause.", title="Internal error")
     summary = (type(fault).__doc__ or "").strip().splitlines()
     return _body(
         fault.status,
@@ -77,7 +77,7 @@ async def _on_invalid(_request: Request, error: Exception) -> Response:
         for item in error.errors()
     ]
     text = "; ".join(f"{field['field']}: {field['expected']}" for field in fields)
-    advice = "Mend the fields that are named, and send it again."
+    advice = "Fix the named fields and send the request again."
     return problem(InvalidRequest(f"{text}.", advice=advice, details={"fields": fields}))
 
 

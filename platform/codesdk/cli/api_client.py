@@ -142,8 +142,8 @@ class ApiClient:
         before: str | None = None,
     ) -> list[Approval]:
         """List up to 200 approvals, newest first. `before`: id of the last one of the previous page."""
-        asked = {"state": state.value if state else None, "session_id": session, "rule": rule, "before": before}
-        params = {name: value for name, value in asked.items() if value}
+        filters = {"state": state.value if state else None, "session_id": session, "rule": rule, "before": before}
+        params = {name: value for name, value in filters.items() if value}
         found = self.request("GET", "/v1/approvals", params=params)["approvals"]
         return [Approval.model_validate(item) for item in found]
 
@@ -269,13 +269,13 @@ def connect(settings: Settings) -> ApiClient:
         NotRunning: no daemon runs there.
         NoOperatorKey: its key cannot be read.
     """
-    said = runfile.read(settings.data_dir, "api")
-    if said is None:
+    content = runfile.read(settings.data_dir, "api")
+    if content is None:
         raise NotRunning(
             f"CodeSDK is not running on {settings.data_dir}.",
-            advice="Start it with `codesdk up`, or name its --data-dir.",
+            advice="Start it with `codesdk up`, or choose its --data-dir.",
         )
-    return ApiClient(str(said["url"]), operator_key(settings.data_dir, settings.operator_key_file))
+    return ApiClient(str(content["url"]), operator_key(settings.data_dir, settings.operator_key_file))
 
 
 def fault_from_response(response: httpx2.Response) -> Fault:
@@ -291,7 +291,7 @@ def fault_from_response(response: httpx2.Response) -> Fault:
         "retryable": bool(problem.get("retryable", False)),
         "status": response.status_code,
         "exit_code": _exit_code(response.status_code),
-        "__doc__": "What the daemon answered.",
+        "__doc__": "An error that the daemon returned.",
     }
     kind: type[Fault] = type("Answered", (Fault,), described)
     message = str(problem.get("detail") or f"The daemon answered HTTP {response.status_code}.")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +16,8 @@ from codesdk.cli.commands.audit import audit_app
 from codesdk.cli.commands.events import events_app, transcript
 from codesdk.cli.commands.hosts import hosts_app
 from codesdk.cli.commands.images import images_app
-from codesdk.cli.commands.options import DataDir, Json, parse_path
+from codesdk.cli.commands.options import DataDir, Json, Mode, SandboxKind, parse_path
 from codesdk.cli.commands.sandbox import sandbox_app
-from codesdk.cli.commands.sandbox_kind import SandboxKind
 from codesdk.cli.commands.schema import schema_app
 from codesdk.cli.commands.tenancy import groups_app, keys_app, tenants_app
 from codesdk.cli.commands.webhooks import webhooks_app
@@ -68,7 +68,6 @@ Port = Annotated[
         "--port", help="Port of API and MCP host; 0 takes any free one.", min=0, max=65535, envvar="CODESDK_PORT"
     ),
 ]
-Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 Sandbox = Annotated[
     SandboxKind | None,
     typer.Option(
@@ -104,8 +103,8 @@ SessionRules = Annotated[
 ]
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         version()
         raise typer.Exit
 
@@ -123,9 +122,15 @@ def global_options(
 @app.command()
 def version(*, json: Json = False) -> None:
     """Print the version."""
-    from codesdk.cli.installation.version import show_version
+    from importlib import metadata
 
-    show_version(as_json=json)
+    from codesdk.cli.console.terminal import Printer
+    from codesdk.domain.events import CONTRACT_VERSION
+
+    package, python = metadata.version("codesdk"), sys.version.split()[0]
+    answer = {"version": package, "contract": CONTRACT_VERSION, "python": python}
+    text = f"codesdk {package} (runtime contract {CONTRACT_VERSION}, Python {python})"
+    Printer(as_json=json).answer(answer, text)
 
 
 @app.command("init")
@@ -195,9 +200,9 @@ def demo(
 @app.command()
 def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
     """Migrate the database to this version's schema. `codesdk up` does this automatically."""
-    from codesdk.cli.installation.migrate import run
+    from codesdk.cli.installation.database import migrate as migrate_database
 
-    run(data_dir=data_dir, as_json=json)
+    migrate_database(data_dir=data_dir, as_json=json)
 
 
 @app.command()
@@ -216,7 +221,7 @@ def backup(
     json: Json = False,
 ) -> int:
     """Back up database, artifacts and keys, consistently, even while everything runs."""
-    from codesdk.cli.installation.backup import create_backup
+    from codesdk.cli.installation.database import create_backup
 
     return create_backup(target, data_dir=data_dir, as_json=json)
 
@@ -233,7 +238,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """Restore a backup as a separate installation, with a new instance id and no open sessions."""
-    from codesdk.cli.installation.backup import restore_backup
+    from codesdk.cli.installation.database import restore_backup
 
     restore_backup(source, data_dir=data_dir, as_json=json)
 

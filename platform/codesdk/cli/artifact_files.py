@@ -6,8 +6,7 @@ import hashlib
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,8 +16,7 @@ from rich.text import Text
 from codesdk.artifacts import Artifact, ArtifactDamaged
 from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, format_time, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 
@@ -35,15 +33,9 @@ class FileRefused(Fault):
 
 def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
     """List artifacts."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = list(daemon.artifacts(session))
-    if as_json:
-        printer.emit({"artifacts": [artifact.model_dump(mode="json") for artifact in found]})
-    elif not found:
-        printer.out.print("There is no artifact.")
-    else:
-        printer.out.print(table(found))
+    Printer(as_json=as_json).listing("artifacts", found, table, "There is no artifact.")
 
 
 def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: bool) -> None:
@@ -52,7 +44,6 @@ def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: b
     Raises:
         ArtifactDamaged: the received bytes don't match the recorded hash.
     """
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
         checked = _verified(artifact, content_hash, pieces)
         if output is None:
@@ -61,10 +52,8 @@ def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: b
             sys.stdout.buffer.flush()
             return
         _write(output, checked)
-    if as_json:
-        printer.emit({"artifact_id": artifact, "content_hash": content_hash, "path": str(output)})
-    else:
-        printer.out.print(f"Wrote {output} ({content_hash}).", soft_wrap=True)
+    answer = {"artifact_id": artifact, "content_hash": content_hash, "path": str(output)}
+    Printer(as_json=as_json).answer(answer, f"Wrote {output} ({content_hash}).")
 
 
 def put(
@@ -75,42 +64,32 @@ def put(
     Raises:
         FileRefused: it can't be read.
     """
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         try:
             with file.open("rb") as content:
                 made = daemon.send(_pieces(content), name or file.name, content_type, session)
         except OSError as error:
             raise FileRefused(f"{file} cannot be read: {(error.strerror or str(error)).lower()}.") from error
-    if as_json:
-        printer.emit(made.model_dump(mode="json"))
-    else:
-        printer.out.print(f"{made.id}: {made.size} bytes, {made.content_hash}", soft_wrap=True)
+    Printer(as_json=as_json).answer(made, f"{made.id}: {made.size} bytes, {made.content_hash}")
 
 
 def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Delete an artifact."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         gone = daemon.delete_artifact(artifact)
-    if as_json:
-        printer.emit(gone.model_dump(mode="json"))
-    else:
-        printer.out.print(f"Deleted {gone.id}; its bytes go with a collection that finds nothing else that names them.")
+    text = f"Deleted {gone.id}. Garbage collection removes its bytes unless another artifact refers to them."
+    Printer(as_json=as_json).answer(gone, text)
 
 
 def collect(*, delete_unknown: bool, data_dir: Path | None, as_json: bool) -> None:
     """Run garbage collection on the database itself."""
-    printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         done = record.collector.collect(delete_unknown=delete_unknown)
-    if as_json:
-        printer.emit(done.model_dump())
-    else:
-        printer.out.print(f"Removed {done.blobs} unnamed, {done.unfinished} unfinished, {done.strays} stray.")
+    text = f"Removed {done.blobs} unreferenced, {done.unfinished} unfinished and {done.strays} unknown blobs."
+    Printer(as_json=as_json).answer(done, text)
 
 
-def table(found: list[Artifact]) -> Table:
+def table(found: Sequence[Artifact]) -> Table:
     """One row per artifact. Ids are never cut, because other commands need them."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column("artifact", no_wrap=True, min_width=30)
@@ -118,7 +97,7 @@ def table(found: list[Artifact]) -> Table:
     shown.add_column("made (UTC)", no_wrap=True, min_width=19)
     shown.add_column("name", overflow="fold")
     for artifact in found:
-        made = datetime.fromtimestamp(artifact.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        made = format_time(artifact.created_at)
         shown.add_row(artifact.id, str(artifact.size), made, Text(sanitize(artifact.name)))
     return shown
 
@@ -129,7 +108,9 @@ def _verified(artifact: str, content_hash: str, pieces: Iterable[bytes]) -> Iter
         digest.update(piece)
         yield piece
     if f"sha256:{digest.hexdigest()}" != content_hash:
-        raise ArtifactDamaged(f"What came of artifact {artifact} is not what was kept.", advice="Ask again.")
+        raise ArtifactDamaged(
+            f"The received bytes of artifact {artifact} do not match its hash.", advice="Download it again."
+        )
 
 
 def _write(output: Path, pieces: Iterable[bytes]) -> None:

@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from codesdk.cli.app import app
-from codesdk.cli.console.crash_log import write_crash_log
+from codesdk.cli.console.files import write_crash_log
 from codesdk.errors import ExitCode, Fault
 
 INTERRUPTED = 128 + 2
@@ -50,10 +50,10 @@ def run_command(arguments: list[str]) -> int:
 
 def print_fault(fault: Fault, *, as_json: bool) -> None:
     """Print one line on stderr: what happened, then what to do."""
-    said: dict[str, object] = {"code": fault.code, "message": fault.message, "advice": fault.advice()}
+    error: dict[str, object] = {"code": fault.code, "message": fault.message, "advice": fault.advice()}
     if as_json:
-        said |= {"retryable": fault.retryable, "details": fault.details}
-    _print_error(said, as_json=as_json)
+        error |= {"retryable": fault.retryable, "details": fault.details}
+    _print_error(error, as_json=as_json)
 
 
 def _print_usage_error(wrong: TyperException, *, as_json: bool) -> int:
@@ -76,9 +76,11 @@ def _print_traceback() -> None:
         traceback.print_exc()
 
 
-def _print_error(said: dict[str, object], *, as_json: bool) -> None:
+def _print_error(error: dict[str, object], *, as_json: bool) -> None:
     text = (
-        json.dumps({"error": said}, default=str) if as_json else _one_line(f"error: {said['message']} {said['advice']}")
+        json.dumps({"error": error}, default=str)
+        if as_json
+        else _one_line(f"error: {error['message']} {error['advice']}")
     )
     print(text, file=sys.stderr)  # noqa: T201 (the one line)
 

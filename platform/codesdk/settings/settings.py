@@ -346,6 +346,10 @@ class Settings(BaseSettings):
         """`database_url`, or the SQLite file in the data directory."""
         return self.database_url or f"sqlite:///{self.data_dir / 'codesdk.db'}"
 
+    def has_database(self) -> bool:
+        """Whether a database URL is set, or the SQLite file in the data directory exists."""
+        return bool(self.database_url) or (self.data_dir / "codesdk.db").exists()
+
     def resolved_redis_url(self) -> str:
         """`redis_url`, or the Unix socket in the data directory."""
         return self.redis_url or f"unix://{self.data_dir / 'redis.sock'}"

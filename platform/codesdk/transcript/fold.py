@@ -77,7 +77,7 @@ class _TranscriptBuilder:
     def add(self, event: Event) -> None:
         violation = self._checker.add(event)
         if violation is not None:
-            raise EventUnreadable(violation.message, advice="`codesdk events replay` says what else is wrong.")
+            raise EventUnreadable(violation.message, advice="Run `codesdk events replay` for details.")
         self._first = self._first or event
         self._last_seq = event.seq
         payload = read_payload(event)

@@ -29,8 +29,8 @@ def render(transcript: Transcript) -> str:
     """Render the page."""
     title = escape(f"Session {line(transcript.session_id)}")
     about = "\n".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in summary(transcript))
-    said = "\n".join(_render_entry(entry) for entry in transcript.entries)
-    return f"{_HEAD.format(title=title)}<h1>{title}</h1>\n<ul>\n{about}\n</ul>\n{said}\n</body>\n</html>\n"
+    entries = "\n".join(_render_entry(entry) for entry in transcript.entries)
+    return f"{_HEAD.format(title=title)}<h1>{title}</h1>\n<ul>\n{about}\n</ul>\n{entries}\n</body>\n</html>\n"
 
 
 def _render_entry(entry: TranscriptEntry) -> str:

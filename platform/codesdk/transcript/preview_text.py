@@ -24,9 +24,9 @@ def outcome_line(preview: Mapping[str, Any]) -> str:
 
 def changes(preview: Mapping[str, Any]) -> list[str]:
     """Return a line for each changed path."""
-    told = [line(f"{file.get('change')} {file.get('path')}: {file.get('what')}") for file in _changed_files(preview)]
+    changed = [line(f"{file.get('change')} {file.get('path')}: {file.get('what')}") for file in _changed_files(preview)]
     left = _count_of(preview, "files_left_out")
-    return [*told, f"and {left} more"] if left else told
+    return [*changed, f"and {left} more"] if left else changed
 
 
 def diff(preview: Mapping[str, Any]) -> str:
@@ -35,7 +35,7 @@ def diff(preview: Mapping[str, Any]) -> str:
     if not isinstance(text, str) or not text:
         return ""
     left = _count_of(preview, "diff_left_out")
-    return escape_control(text) + (f"\n[{left} characters more are not shown]" if left else "")
+    return escape_control(text) + (f"\n[{left} more characters are not shown]" if left else "")
 
 
 def output_texts(preview: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -50,17 +50,17 @@ def lines(preview: Any, most: int | None = None) -> list[str]:
     """Return the whole preview as lines, at most `most` characters. Empty if there is none."""
     if not isinstance(preview, Mapping):
         return []
-    told = [f"{HEADING}: {outcome_line(preview)}", *(f"  {each}" for each in changes(preview))]
-    told += diff(preview).splitlines()
+    rows = [f"{HEADING}: {outcome_line(preview)}", *(f"  {each}" for each in changes(preview))]
+    rows += diff(preview).splitlines()
     for name, text in output_texts(preview):
-        told += [f"{name}:", *text.splitlines()]
-    return told if most is None else _truncate(told, most)
+        rows += [f"{name}:", *text.splitlines()]
+    return rows if most is None else _truncate(rows, most)
 
 
-def _truncate(told: list[str], most: int) -> list[str]:
+def _truncate(rows: list[str], most: int) -> list[str]:
     kept: list[str] = []
     room = most
-    for each in told:
+    for each in rows:
         room -= len(each) + 1
         if room < 0:
             return [*kept, "[cut; the approval shows all of it]"]

@@ -48,7 +48,7 @@ def render_block(block: TranscriptBlock) -> Piece:
 def summary(transcript: Transcript) -> list[tuple[str, str]]:
     """Return the facts shown above the conversation."""
     used = {name: getattr(transcript.usage, name) for name in USAGE_FIELDS}
-    told = [f"{name} {value:g}" for name, value in used.items() if value is not None]
+    usage = [f"{name} {value:g}" for name, value in used.items() if value is not None]
     estimated = " (some of the cost is estimated)" if transcript.usage.cost_is_estimated else ""
     tasks = [
         f"{task.id} {task.state}{f' ({task.error.code})' if task.error else ''}{f': {task.reason}' if task.reason else ''}"
@@ -57,7 +57,7 @@ def summary(transcript: Transcript) -> list[tuple[str, str]]:
     return [
         ("runtime", line(transcript.runtime)),
         ("events", str(transcript.last_seq)),
-        ("usage", (", ".join(told) + estimated) if told else "not reported"),
+        ("usage", (", ".join(usage) + estimated) if usage else "not reported"),
         *(("task", line(task)) for task in tasks),
     ]
 

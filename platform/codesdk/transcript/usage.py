@@ -55,8 +55,8 @@ class UsageMeter:
         for task, messages in self._messages.items():
             whole = self._tasks.get(task)
             for name in USAGE_FIELDS:
-                told = [whole] if whole is not None and getattr(whole, name) is not None else list(messages.values())
-                sums[name] = _sum([sums[name], *(getattr(report, name) for report in told)])
+                reports = [whole] if whole is not None and getattr(whole, name) is not None else list(messages.values())
+                sums[name] = _sum([sums[name], *(getattr(report, name) for report in reports)])
             counted += [whole] if whole is not None and whole.cost_usd is not None else messages.values()
         estimated = any(r.cost_usd is not None and r.cost_source is not CostSource.REPORTED for r in counted)
         return Usage.model_validate({**sums, "cost_is_estimated": estimated})

@@ -294,7 +294,7 @@ def test_who_may_not_answer_reads_so_before_the_click(standing):
     with standing.http() as client:
         page = client.get(url)
     assert page.status_code == 200
-    assert "You cannot vote on this approval: it takes one of finance." in page.text
+    assert "You cannot vote on this approval: it requires one of finance." in page.text
     assert "<button" not in page.text
     assert send(standing, url, asked).status_code == 403
     assert state(standing, asked).state == "pending"
@@ -385,7 +385,7 @@ def test_guesses_of_keys_on_one_link_are_slowed_down_and_another_link_is_not(sta
     assert [answer.status_code for answer in said[:10]] == [403] * 10
     assert said[-1].status_code == 429
     assert 1 <= int(said[-1].headers["retry-after"]) <= 7
-    assert "with keys that open nothing" in said[-1].text
+    assert "with invalid keys" in said[-1].text
     other = link(standing, asked, look_only=True)
     assert send(standing, other, asked, verdict="reject", api_key=standing.key(Role.APPROVER)).status_code == 303
 

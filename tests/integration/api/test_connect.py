@@ -224,7 +224,7 @@ def test_a_host_that_cannot_serve_now_is_told_by_what_it_answers(answered, said,
     assert said in fault.message
     assert advice in fault.advice()
     assert fault.retryable
-    assert "no MCP host" not in str(fault)
+    assert "not an MCP host" not in str(fault)
 
 
 def test_the_bridge_tells_such_a_host_alike():

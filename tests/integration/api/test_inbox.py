@@ -221,7 +221,7 @@ def test_the_whole_program_on_a_terminal_shows_questions_takes_single_keys_and_l
     with terminal_of_ann() as (terminal, program):
         before = terminal.attributes
         assert (terminal.waits_for_enter, terminal.echoes) == (True, True)
-        terminal.shows("Waiting for questions: a approves, r rejects, s leaves it, q ends.")
+        terminal.shows("Waiting for approvals: a approves, r rejects, s skips, q quits.")
         assert (terminal.waits_for_enter, terminal.echoes) == (False, False)
         first = ask(1)
         terminal.shows("Command    make 1")
@@ -240,7 +240,7 @@ def test_the_whole_program_on_a_terminal_shows_questions_takes_single_keys_and_l
 def test_a_signal_ends_the_program_and_leaves_the_terminal_as_it_was(terminal_of_ann):
     with terminal_of_ann() as (terminal, program):
         before = terminal.attributes
-        terminal.shows("Waiting for questions")
+        terminal.shows("Waiting for approvals")
         assert not terminal.echoes
         program.terminate()
         assert program.wait(2 * LIMIT_S) != 0

@@ -46,7 +46,7 @@ def test_a_new_command_tool_runs_in_the_sandbox_and_its_example_says_what_comes_
     called = codesdk(*words, **places)
     assert (called.code, called.out) == (0, "3 a b.txt\n"), called
     tested = codesdk("tools", "test", "word.count", **places)
-    assert (tested.code, "1 of 1 examples run as they say" in tested.out) == (0, True), tested
+    assert (tested.code, "1 of 1 examples pass" in tested.out) == (0, True), tested
     refused = codesdk("tools", "call", "word.count", '{"path": "--version"}', **places)
     assert (refused.code, "does not begin with a dash" in refused.out) == (1, True), refused
     wrong = codesdk("tools", "call", "word.count", '{"pth": "a"}', **places)

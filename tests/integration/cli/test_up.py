@@ -102,7 +102,7 @@ def test_a_worker_that_hangs_is_ended_and_restarted_and_the_session_goes_on(star
         lambda: (up.data_dir / "run" / "worker.json").exists() and up.pid_of("worker") != before.pid, 120, "a restart"
     )
     assert not before.alive
-    assert "The worker gave no sign of life for 10 s; ending it." in up.said()
+    assert "The worker sent no heartbeat for 10 s; killing it." in up.said()
     assert "kept" in text_of(call(opened, "workspace_read", {"path": "a"}))
     assert up.stop() == 0
     assert up.containers() == []
@@ -219,7 +219,7 @@ def test_a_vote_on_an_approval_that_is_not_there_is_told_in_one_line(start_up, c
     assert ended.line.startswith("error: There is no approval")
     nothing = codesdk("approvals", "approve", "--rule", "default")
     assert (nothing.code, nothing.out) == (1, "")
-    assert nothing.line.startswith("error: Nothing of the rule default waits for a person")
+    assert nothing.line.startswith("error: No approval of the rule default is pending")
 
 
 def test_a_stack_in_yolo_starts_once_it_is_allowed_and_then_only_denies(start_up, codesdk):

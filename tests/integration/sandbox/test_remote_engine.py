@@ -10,12 +10,12 @@ import pytest
 from certificates import Authority
 from codesdk.provision.engines.docker_engine import Engine as FoundEngine
 from codesdk.provision.engines.endpoint import EndpointState, ping
-from codesdk.provision.engines.gvisor import copy_image
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.docker.engine_tls import EngineTls
 from codesdk.sandbox.port import FileWrite
 from codesdk.sandbox.port.faults import EngineUnavailable
+from gvisor import copy_image
 from own_engine import OWN_ENGINE, OwnEngine
 from sandboxes import request, run, spec
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.provision.checks.mcp_server_checks import check_mcp_servers
+from codesdk.provision.checks.config_checks import check_mcp_servers
 from codesdk.registry import Registry
 from codesdk.sandbox.images.allowlist import read_allowlist
 from codesdk.settings import Settings
@@ -66,7 +66,7 @@ def test_tools_are_pinned_but_for_the_one_that_hides_something_which_is_accepted
     assert typed("accept", "fx", "extra").return_value == 0
     assert "fx.extra" in Registry.load(typed.tools).names()
     assert typed("diff", "fx").return_value == 0
-    assert "suspicious" in doctor(typed).mend
+    assert "suspicious" in doctor(typed).fix
     assert "was meant" not in typed("lint").output
     assert "keep something from its user" in typed("lint").output
 
@@ -89,7 +89,7 @@ def test_a_change_is_shown_and_counts_once_it_is_accepted(typed):
     ("words", "said"),
     [
         (("pin", "fy"), "There are: fx."),
-        (("accept", "fx"), "Name them, or give --all"),
+        (("accept", "fx"), "Name the tools, or pass --all"),
         (("accept", "fx", "ecco"), "Did you mean `echo`"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_manifest_for_a_package_is_written_with_what_is_left_to_do(typed, tmp_
     )
     assert f"codesdk images mcp odd-one {given[1]} " in done.output
     assert "codesdk tools pin odd-one" in done.output
-    assert "is there already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
+    assert "exists already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import event, text
 
 from codesdk.provision.checks.doctor import database as doctor
-from codesdk.provision.servers.postgres import PostgresMissing, ensure, remove_unused
 from codesdk.storage.database import Database
 from codesdk.storage.faults import (
     ConnectionsExhausted,
@@ -27,6 +26,7 @@ from codesdk.storage.migration import upgrade
 from codesdk.storage.server_check import inspect_server
 from codesdk.storage.writer import Writer
 from databases import POSTGRES_DIRECTORY
+from postgres_cluster import PostgresMissing, ensure, remove_unused
 from stage import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.postgres
@@ -336,9 +336,9 @@ def test_doctor_says_what_is_there_and_what_breaks_a_promise(postgres_server, ur
     assert any(words.startswith("fsync is off") for words in seen.wrong)
     check = doctor(url)
     assert "PostgreSQL" in check.detail
-    assert "fsync" in check.mend
+    assert "fsync" in check.fix
     assert postgres_server.password not in repr((seen, check))
-    assert "CODESDK_DATABASE_URL" in doctor(postgres_server.url_of("postgres", password="hunter2")).mend
+    assert "CODESDK_DATABASE_URL" in doctor(postgres_server.url_of("postgres", password="hunter2")).fix
 
 
 def test_what_a_killed_run_left_is_stopped_and_removed(server):

@@ -83,7 +83,7 @@ def test_the_files_that_a_yes_is_about_are_named():
     ]
     text = page({"input": {}, "bound": {"files": files}})
     assert "deploy.sh → /w/&lt;b&gt;.sh: file, 12 bytes, sha256 abab" in text
-    assert "Not there, and must not be: gone" in text
+    assert "Absent, and must stay absent: gone" in text
 
 
 def test_who_voted_is_named_and_escaped():
@@ -94,7 +94,7 @@ def test_who_voted_is_named_and_escaped():
 def test_words_of_a_command_that_name_no_file_are_counted_on_the_page():
     files = [{"path": path, "cwd": ".", "kind": "absent"} for path in ("+x", "install", "new.sh")]
     text = page({"input": {}, "commands": [["chmod", "+x", "new.sh"]], "bound": {"files": files}})
-    assert "Not there, and must not be: new.sh" in text
+    assert "Absent, and must stay absent: new.sh" in text
     assert "2 other words of it name no file" in text
 
 

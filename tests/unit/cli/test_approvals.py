@@ -55,13 +55,13 @@ def approval(**changes):
         "Command    rm -rf /",
         "Risk       It may do anything that its sandbox lets it.",
         "File       x.sh → bin/x.sh: file, 12 bytes, sha256 abababababababab…",
-        "File       y.txt: not there, and must not be",
+        "File       y.txt: absent, and must stay absent",
         "File       2 other words of it name no file, and must name none when it runs.",
         "File       Only the first 512.",
         "Rule       commands",
         "Why        Look first.",
         "Who asks   prn_1 in ses_1, profile default",
-        "It takes   2 people of finance",
+        "Requires   2 people of finance",
     ],
 )
 def test_everything_that_decides_is_on_the_screen(line):

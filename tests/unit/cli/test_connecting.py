@@ -16,7 +16,7 @@ from codesdk.cli.app import app
 from codesdk.cli.client_config import client_check, config_file, jsonc
 from codesdk.cli.client_config.clients import CLIENTS, ClientKind, Endpoint, as_json, as_toml
 from codesdk.cli.client_config.merge import NotMergeable, merge_json, merge_toml
-from codesdk.cli.console.output_file import CannotWrite
+from codesdk.cli.console.files import CannotWrite
 
 TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
 BOUNDED = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 360, 300)
@@ -283,7 +283,7 @@ def test_items_are_put_behind_those_of_a_list():
     assert jsonc.append(text, "inputs", [1, 2]) == (
         '{\n  "inputs": [\n    {"id": "a"}, // mine\n    1,\n    2\n  ]\n}\n'
     )
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="not a list"):
         jsonc.append('{"inputs": {}}', "inputs", [1])
 
 
@@ -300,13 +300,13 @@ def test_a_file_is_kept_as_it_was_before_we_were_put_into_it(tmp_path):
 def test_what_a_client_wrote_meanwhile_is_not_written_over(tmp_path):
     place = tmp_path / "settings.json"
     place.write_text('{"theme": "dark"}')
-    with pytest.raises(CannotWrite, match="just now"):
+    with pytest.raises(CannotWrite, match="by another program"):
         config_file.replace(place, '{"theme": "light"}', "{}", private=False)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("settings.json", '{"theme": "dark"}')]
 
 
 def test_what_cannot_be_written_leaves_nothing_beside_the_file(tmp_path):
-    with pytest.raises(CannotWrite, match="no text"):
+    with pytest.raises(CannotWrite, match="not valid text"):
         config_file.replace(tmp_path / "mcp.json", "", "\udcff", private=True)
     assert list(tmp_path.iterdir()) == []
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import ResponsiveTable
 
 SESSION = f"ses_{'0' * 26}"
 

@@ -139,14 +139,14 @@ def test_a_line_that_is_no_json_is_named_once(run, tmp_path):
     given.write_text(calls("ls") + "nope\n")
     with pytest.raises(NotACall) as told:
         run("diff", DEFAULT, DEMO, "--calls", given)
-    assert str(told.value) == "Line 2: This is no JSON object: Expecting value, at character 1."
+    assert str(told.value) == "Line 2: This is not a JSON object: Expecting value, at character 1."
 
 
 def test_a_suggestion_for_a_denied_call_says_that_it_would_allow_what_is_denied(run):
     code, out = run("suggest", calls("git push").strip(), "--policies", DEMO)
     assert code == 0
     assert out.startswith(
-        "# Now: deny by no-publish.\n# Publishing is done by people.\n# What follows would ALLOW a call that is denied"
+        "# Now: deny by no-publish.\n# Publishing is done by people.\n# The rule below would ALLOW a call that is denied"
     )
     assert "ALLOW a call" not in run("suggest", calls("pip install x").strip(), "--policies", DEMO)[1]
 
@@ -201,7 +201,7 @@ def test_nothing_is_suggested_for_a_call_that_is_allowed_already(run, mode):
     code, out = run("suggest", call("workspace.exec", mode, command="git status"), "--policies", DEMO)
     assert code == 0
     assert out.startswith("# Now: allow by ")
-    assert out.splitlines()[1:] == ["# Nothing is suggested: such a call is allowed already."]
+    assert out.splitlines()[1:] == ["# No suggestion: such a call is allowed already."]
 
 
 def test_nothing_is_suggested_where_only_the_sessions_mode_asks(run):
@@ -209,7 +209,7 @@ def test_nothing_is_suggested_where_only_the_sessions_mode_asks(run):
     assert code == 0
     assert out.startswith("# Now: ask by ")
     assert out.splitlines()[1:] == [
-        "# Nothing is suggested: the rules allow such a call. The session's mode asks, and no rule changes that."
+        "# No suggestion: the rules allow such a call. The session's mode asks, and no rule changes that."
     ]
 
 

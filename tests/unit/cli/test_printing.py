@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import pluralize, sanitize
+from codesdk.cli.console.terminal import Printer, pluralize, sanitize
 from codesdk.cli.logs import events
 from codesdk.cli.session import manage
 from codesdk.domain.events import Event

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from codesdk.cli.console.output_file import private_opener, write
+from codesdk.cli.console.files import private_opener, write
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ def test_log_and_rows_agree(worked):
         ),
         ("UPDATE tool_calls SET result = replace(result, 'oh', 'no')", "its result is"),
         ("UPDATE tool_calls SET sources = '[]' WHERE state = 'queued'", "its voices is"),
-        ("DELETE FROM tool_calls WHERE state = 'queued'", "has events, and no row"),
+        ("DELETE FROM tool_calls WHERE state = 'queued'", "has events, but no row"),
         ("UPDATE sessions SET last_seq = last_seq + 1", "the session counts"),
     ],
 )

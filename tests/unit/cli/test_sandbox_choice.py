@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.cli.commands.sandbox_kind import SandboxKind
+from codesdk.cli.commands.options import SandboxKind
 from codesdk.cli.sandboxes import backend_choice
 from codesdk.cli.sandboxes.backend_choice import apply_sandbox_choice
 from codesdk.provision.system import bubblewrap, debian

@@ -239,7 +239,7 @@ def test_groups_are_made_with_their_first_member_and_go_with_their_last(codesdk,
 def test_a_group_is_named_as_policy_can_name_it_and_has_only_who_is_there(codesdk):
     codesdk("init")
     code, _, err = codesdk("groups", "add", "No Group", "ann")
-    assert (code, "no name for a group" in err) == (64, True)
+    assert (code, "not a group name" in err) == (64, True)
     code, _, err = codesdk("groups", "add", "finance", "ann")
     assert (code, "no principal ann" in err) == (1, True)
 

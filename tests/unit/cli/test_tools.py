@@ -149,7 +149,7 @@ def test_a_new_manifest_lints_clean_and_takes_nothings_place(run, tmp_path):
     assert tool.argv({"field": 2, "path": "a b", "stdin": ""}) == ("cut", "-d", ",", "-f", "2", "a b")
     assert (tool.classification, tool.runs.stdin) == ("dangerous", "/stdin")
     before = (tmp_path / "text.cut.yaml").read_text()
-    with pytest.raises(InputWrong, match="is there already"):
+    with pytest.raises(InputWrong, match="exists already"):
         run(*words)
     assert (tmp_path / "text.cut.yaml").read_text() == before
 
@@ -157,15 +157,15 @@ def test_a_new_manifest_lints_clean_and_takes_nothings_place(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "command", "words"),
     [
-        ("nodots", "wc", "no tool's name"),
-        ("../a.b", "wc", "no tool's name"),
+        ("nodots", "wc", "not a tool name"),
+        ("../a.b", "wc", "not a tool name"),
         ("a.b", "", "is empty"),
         ("a.b", "'wc", "split into words"),
         ("a.b", "{path} x", "cannot come from the input"),
-        ("a.b", "wc --max={n}", "only a part of a word"),
+        ("a.b", "wc --max={n}", "only part of a word"),
         ("a.b", "wc {n} {n}", "twice"),
-        ("a.b", "wc {path", "no word from the input"),
-        ("a.b", "wc {n:int}", "no word from the input"),
+        ("a.b", "wc {path", "not a valid placeholder"),
+        ("a.b", "wc {n:int}", "not a valid placeholder"),
     ],
 )
 def test_what_cannot_be_a_command_is_refused_in_words(*, run, tmp_path, name, command, words):

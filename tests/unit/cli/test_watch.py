@@ -14,7 +14,7 @@ class Process:
         self.signs: object = None
         self.kills = 0
 
-    def sign(self) -> object:
+    def last_heartbeat(self) -> object:
         return self.signs
 
     def kill(self) -> None:
@@ -32,18 +32,18 @@ class Process:
 def crash(watch: Supervisor, process: Process, now: float) -> float:
     """Let it crash at `now`; the pause until it is started again."""
     process.ended = 1
-    watch.look(now)
+    watch.check(now)
     before, moment = process.starts, now
     while process.starts == before:
         moment += 0.25
-        watch.look(moment)
+        watch.check(moment)
     return moment - now
 
 
 def test_a_process_that_keeps_crashing_is_restarted_with_growing_pauses():
     process, said = Process(), []
     watch = Supervisor([process], said.append)
-    watch.look(0)
+    watch.check(0)
 
     pauses, now = [], 0.0
     for _ in range(9):
@@ -57,7 +57,7 @@ def test_a_process_that_keeps_crashing_is_restarted_with_growing_pauses():
 def test_a_process_that_ran_well_for_long_is_restarted_soon():
     process = Process()
     watch = Supervisor([process], lambda _line: None)
-    watch.look(0)
+    watch.check(0)
     crash(watch, process, 0)
     crash(watch, process, 1)
 
@@ -67,9 +67,9 @@ def test_a_process_that_ran_well_for_long_is_restarted_soon():
 def test_a_signal_is_named_as_one():
     process, said = Process(), []
     watch = Supervisor([process], said.append)
-    watch.look(0)
+    watch.check(0)
     process.ended = -9
-    watch.look(1)
+    watch.check(1)
 
     assert "(signal 9)" in said[0]
 
@@ -78,7 +78,7 @@ def test_a_running_process_is_left_alone():
     process = Process()
     watch = Supervisor([process], lambda _line: None)
     for now in range(100):
-        watch.look(now)
+        watch.check(now)
 
     assert process.starts == 0
 
@@ -86,7 +86,7 @@ def test_a_running_process_is_left_alone():
 def look_on(watch: Supervisor, begin: float, seconds: float) -> float:
     """Look four times a second; the moment of the last look."""
     for quarter in range(int(seconds * 4) + 1):
-        watch.look(begin + quarter / 4)
+        watch.check(begin + quarter / 4)
     return begin + seconds
 
 
@@ -98,7 +98,7 @@ def test_a_process_without_a_sign_of_life_is_ended_and_started_again():
     assert process.kills == 0
     now = look_on(watch, now, 3)
     assert (process.kills, process.starts) == (1, 1)
-    assert "no sign of life" in said[0]
+    assert "no heartbeat" in said[0]
 
 
 def test_a_process_that_changes_its_sign_or_gives_none_is_left_alone():
@@ -116,5 +116,5 @@ def test_a_watch_that_was_stopped_itself_has_seen_nobody_hang():
     watch = Supervisor([process], lambda _line: None)
     process.signs = 1
     for look in range(int(HUNG_S) - 1):
-        watch.look(look * 1000.0)
+        watch.check(look * 1000.0)
     assert process.kills == 0

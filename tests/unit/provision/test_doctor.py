@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.hosts.host import Capacity, HostRecord, HostState
-from codesdk.provision.checks import doctor, installation_checks, local_sandbox_checks, login_checks
+from codesdk.provision.checks import config_checks, doctor, installation_checks, local_sandbox_checks
 from codesdk.provision.checks.check import Check, Status
 from codesdk.provision.checks.installation_checks import InstallationFacts
 from codesdk.sandbox.isolation.disk_quota import QuotaSupport
@@ -29,7 +29,7 @@ def test_a_data_directory_below_a_file_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     check = doctor.data_directory(tmp_path / "file" / "data")
     assert check.status is Status.FAIL
-    assert "--data-dir" in check.mend
+    assert "--data-dir" in check.fix
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path):
@@ -47,7 +47,7 @@ def test_the_password_of_a_database_or_redis_is_not_shown(tmp_path):
 def test_an_engine_that_was_chosen_and_is_gone_fails_with_a_next_step(settings):
     found = {check.name: check for check in doctor.run_checks(settings)}
     assert found["engine"].status is Status.FAIL
-    assert found["engine"].mend
+    assert found["engine"].fix
 
 
 def test_the_worst_status_counts():
@@ -67,7 +67,7 @@ def test_the_workspace_cap_in_force_is_said_and_its_absence_too():
     assert missing.status is Status.WARN
     assert "counted by the runner" in missing.detail
     assert "the worker is not root" in missing.detail
-    assert missing.mend
+    assert missing.fix
 
 
 WALLED = Confinement(
@@ -96,7 +96,7 @@ OPEN = Confinement(
 def test_what_local_sandboxes_would_be_here_is_said_and_graver_where_they_are_in_use(found, said, statuses):
     checks = local_sandbox_checks.check_local_sandboxes(found, said)
     assert [check.status for check in checks] == statuses
-    assert all(check.mend for check in checks if check.status in (Status.WARN, Status.FAIL))
+    assert all(check.fix for check in checks if check.status in (Status.WARN, Status.FAIL))
 
 
 def test_the_limits_of_local_sandboxes_that_are_not_in_force_are_named():
@@ -145,7 +145,7 @@ def running(settings, *hosts, servers=()):
 def test_the_hosts_are_named_with_what_they_do(settings):
     check = running(settings, host(running_calls=3))["hosts"]
     assert check.status is Status.OK
-    assert "local (the name here): active, heard 2 s ago, engine E1, sessions 2, 3 calls run, 0 wait" in check.detail
+    assert "local (this host): active, heartbeat 2 s ago, engine E1, sessions 2, 3 calls run, 0 wait" in check.detail
     assert running(settings)["hosts"].status is Status.INFO
 
 
@@ -161,7 +161,7 @@ def test_the_hosts_are_named_with_what_they_do(settings):
 def test_a_host_that_is_lost_or_silent_is_a_warning_and_one_that_was_stopped_is_none(settings, more, words):
     check = running(settings, host(**more))["hosts"]
     assert check.status is (Status.WARN if words else Status.OK)
-    assert words in check.mend
+    assert words in check.fix
 
 
 def test_the_mcp_servers_that_run_are_named_with_their_sessions_and_restarts(settings):
@@ -188,7 +188,7 @@ def test_a_database_is_looked_at_where_there_is_one(settings):
     downgrade(database, "0028")
     assert installation_checks.read_installation(settings).status is Status.INFO
     told = installation_checks.read_installation(settings.model_copy(update={"auto_migrate": False}))
-    assert (told.status, told.mend[:21]) == (Status.FAIL, "Run `codesdk migrate`")
+    assert (told.status, told.fix[:21]) == (Status.FAIL, "Run `codesdk migrate`")
     database.close()
 
 
@@ -198,22 +198,22 @@ ISSUERS = "version: 1\nissuers:\n  - {issuer: https://a.example.com, audience: x
 
 
 def test_a_list_of_issuers_is_told_and_its_tenants_must_be_there(settings):
-    assert login_checks.check_logins(settings, None).status is Status.INFO
+    assert config_checks.check_logins(settings, None).status is Status.INFO
     settings.prepare_data_dir()
     settings.resolved_logins_file().write_text(ISSUERS)
-    good = login_checks.check_logins(settings, {"acme"})
+    good = config_checks.check_logins(settings, {"acme"})
     assert good.status is Status.OK
     assert "https://a.example.com for acme" in good.detail
-    assert login_checks.check_logins(settings, None).status is Status.OK
-    wrong = login_checks.check_logins(settings, {"default"})
+    assert config_checks.check_logins(settings, None).status is Status.OK
+    wrong = config_checks.check_logins(settings, {"default"})
     assert wrong.status is Status.WARN
-    assert "No such tenant: acme" in wrong.mend
+    assert "No such tenant: acme" in wrong.fix
 
 
 def test_a_list_of_issuers_that_cannot_be_used_fails_with_its_place(settings):
     settings.prepare_data_dir()
     settings.resolved_logins_file().write_text(ISSUERS.replace("[developer]", "[operator]"))
-    check = login_checks.check_logins(settings, None)
+    check = config_checks.check_logins(settings, None)
     assert check.status is Status.FAIL
     assert "logins.yaml:" in check.detail
-    assert "keep the last valid list" in check.mend
+    assert "keep the last valid list" in check.fix

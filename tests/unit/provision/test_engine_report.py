@@ -57,4 +57,4 @@ def test_an_empty_document_is_judged_and_not_tripped_over():
 
 
 def test_all_that_is_not_ok_says_how_to_mend_it():
-    assert all(check.mend for check in check_engine({}) if check.status is not Status.OK)
+    assert all(check.fix for check in check_engine({}) if check.status is not Status.OK)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from codesdk.provision.engines import gvisor
+import gvisor
 from codesdk.provision.engines.dockerd import DockerdPaths
 
 

@@ -14,8 +14,8 @@ HOLD = """\
 import sys, pathlib
 from codesdk.provision.servers.shared_server import SharedServer
 shares = SharedServer(pathlib.Path(sys.argv[1]), "server")
-with shares.alone():
-    share = shares.join()
+with shares.lock():
+    share = shares.register()
 print("holding", flush=True)
 sys.stdin.read()
 """
@@ -43,7 +43,7 @@ def started():
 def test_the_last_one_out_stops_the_server(shares):
     stopped = []
     shares.write(started())
-    first, second = shares.join(), shares.join()
+    first, second = shares.register(), shares.register()
     assert not first.release(stopped.append)
     assert second.release(stopped.append)
     assert stopped == [started()]
@@ -53,7 +53,7 @@ def test_the_last_one_out_stops_the_server(shares):
 def test_a_server_that_another_process_uses_is_not_stopped(shares, other):
     stopped = []
     shares.write(started())
-    assert not shares.join().release(stopped.append)
+    assert not shares.register().release(stopped.append)
     assert shares.read() == started()
     assert not stopped
 
@@ -63,14 +63,7 @@ def test_a_killed_user_no_longer_counts(shares, other):
     shares.write(started())
     other.kill()
     other.wait(10)
-    assert shares.join().release(stopped.append)
-
-
-def test_a_forgotten_server_is_nobodys_to_stop(shares):
-    shares.write(started())
-    share = shares.join()
-    share.forget()
-    assert shares.read() is None
+    assert shares.register().release(stopped.append)
 
 
 def test_a_record_of_a_process_that_ended_means_nothing(shares):
@@ -97,7 +90,7 @@ def test_a_failed_stop_keeps_the_record_for_the_next_run(shares):
         raise RuntimeError
 
     shares.write(started())
-    share = shares.join()
+    share = shares.register()
     with pytest.raises(RuntimeError):
         share.release(fail)
     assert shares.read() == started()

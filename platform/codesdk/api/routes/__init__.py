@@ -10,8 +10,6 @@ from codesdk.api.routes import (
     events,
     grants,
     hosts,
-    metrics,
-    oauth_metadata,
     policy,
     policy_versions,
     principals,
@@ -36,7 +34,4 @@ ROUTERS = (
     webhooks.router,
     audit.router,
     hosts.router,
-    oauth_metadata.router,
-    metrics.router,
 )
-"""All routers."""

@@ -56,7 +56,7 @@ class ApprovalForm(NamedTuple):
     token: str
     key: str
     """An API key, for view-only links."""
-    said: dict[str, str]
+    fields: dict[str, str]
     foreign: bool
     """Whether another site's page sent it."""
 
@@ -95,11 +95,11 @@ async def answer_approval(token: str, request: Request, services: ServicesDep) -
     voter = await to_thread.run_sync(_key_holder, services, ticket, form)
     if isinstance(voter, Fault) and voter.retryable:
         return _problem(voter)  # the key couldn't be checked, so it counts against no limit
-    tries = cast("Throttle", request.app.state.answer_throttle)
+    throttle = cast("Throttle", request.app.state.answer_throttle)
     whose = (ticket.id, None if isinstance(voter, Fault) else voter.id)
-    if (wait_s := tries.enter(whose)) > 0:
+    if (wait_s := throttle.enter(whose)) > 0:
         slow = TooManyAttempts(
-            "Too many answers came from this link with keys that open nothing."
+            "Too many answers came from this link with invalid keys."
             if isinstance(voter, Fault)
             else "Too many answers came from this link with this key.",
             advice=f"Try again in {ceil(wait_s)} seconds.",
@@ -110,15 +110,15 @@ async def answer_approval(token: str, request: Request, services: ServicesDep) -
     try:
         return await to_thread.run_sync(_answer, services, ticket, voter, form)
     finally:
-        tries.leave(whose)
+        throttle.leave(whose)
 
 
 def _form(token: str, request: Request, body: bytes, public_url: str) -> ApprovalForm:
-    said = _form_fields(body.decode("utf-8", "replace"))
+    fields = _form_fields(body.decode("utf-8", "replace"))
     # Programs send the key as a header, as for other routes; a browser's form can't.
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    key = given if scheme.lower() == "bearer" else said.pop("api_key", "")
-    return ApprovalForm(token, key.strip(), said, foreign=not _same_site(request, public_url))
+    key = given if scheme.lower() == "bearer" else fields.pop("api_key", "")
+    return ApprovalForm(token, key.strip(), fields, foreign=not _same_site(request, public_url))
 
 
 def _form_fields(body: str) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _answer(services: Services, ticket: OneTimeLink, voter: Principal | Fault, f
             )
         if isinstance(voter, Fault):
             raise voter
-        _vote(services, ticket, voter, form.said)
+        _vote(services, ticket, voter, form.fields)
     except InternalFault:
         raise
     except Fault as fault:
@@ -157,18 +157,18 @@ def _key_holder(services: Services, ticket: OneTimeLink, form: ApprovalForm) -> 
     except Fault as fault:
         return fault
     if voter.tenant_id != ticket.tenant_id:
-        return Unauthenticated("This key opens nothing here.", advice="Give a key of the tenant whose approval it is.")
+        return Unauthenticated("This key is not valid here.", advice="Use a key of the approval's tenant.")
     return voter
 
 
-def _vote(services: Services, ticket: OneTimeLink, voter: Principal, said: dict[str, str]) -> None:
+def _vote(services: Services, ticket: OneTimeLink, voter: Principal, fields: dict[str, str]) -> None:
     try:
-        verdict = Verdict(said.get("verdict", ""))
-        kind = GrantKind(said.get("grant", GrantKind.ONCE))
+        verdict = Verdict(fields.get("verdict", ""))
+        kind = GrantKind(fields.get("grant", GrantKind.ONCE))
     except ValueError as error:
         raise ApprovalConflict("The form had no answer; nothing was changed.") from error
-    digest = said.get("digest", "")
-    comment = said.get("comment", "").replace("\r\n", "\n").strip()[: approval_html.MAX_COMMENT]
+    digest = fields.get("digest", "")
+    comment = fields.get("comment", "").replace("\r\n", "\n").strip()[: approval_html.MAX_COMMENT]
     if not digest.isascii():
         raise LinkMismatch("The form was changed; nothing was decided.")
     services.pipeline.vote(
@@ -197,7 +197,7 @@ def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, faul
         notice = (
             "You have answered this already."
             if answered
-            else f"You cannot vote on this approval: it takes {describe_approvers(approval)}."
+            else f"You cannot vote on this approval: it requires {describe_approvers(approval)}."
         )
     view = ApprovalView(
         approval=approval,

@@ -12,8 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.api.download import Download
-from codesdk.api.ranges import ByteRange, Unsatisfiable, parse_range
+from codesdk.api.download import ByteRange, Download, Unsatisfiable, parse_range
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
@@ -94,10 +93,10 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
     if _matches(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Type"] = artifact.content_type
-    asked = request.headers.get("range") if request.headers.get("if-range", etag) == etag else None
-    part = parse_range(asked, artifact.size)
+    header = request.headers.get("range") if request.headers.get("if-range", etag) == etag else None
+    part = parse_range(header, artifact.size)
     if isinstance(part, Unsatisfiable):
-        raise HTTPException(416, "The range has no byte of it", headers={"Content-Range": f"bytes */{artifact.size}"})
+        raise HTTPException(416, "The range is past the end", headers={"Content-Range": f"bytes */{artifact.size}"})
     status, whole = 200, ByteRange(0, artifact.size)
     if part is not None:
         status, headers["Content-Range"] = 206, f"bytes {part.start}-{part.start + part.length - 1}/{artifact.size}"
@@ -137,7 +136,7 @@ async def _receive(request: Request, spool: Spool) -> None:
             if piece is None:
                 return
     except TimeoutError as error:
-        raise HTTPException(408, f"Nothing came for {RECEIVE_TIMEOUT_S:.0f} seconds") from error
+        raise HTTPException(408, f"No data arrived for {RECEIVE_TIMEOUT_S:.0f} seconds") from error
     except ClientDisconnect as error:
         raise HTTPException(400, "The body ended too early") from error
 

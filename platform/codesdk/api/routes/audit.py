@@ -14,7 +14,7 @@ from codesdk.eventlog.log import PAGE_SIZE
 router = guarded_router()
 Chain = Annotated[
     str | None,
-    Query(max_length=40, description="A tenant, or `installation`; the caller's own tenant where it is left out."),
+    Query(max_length=40, description="A tenant, or `installation`; default: the caller's own tenant."),
 ]
 
 

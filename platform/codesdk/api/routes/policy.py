@@ -42,8 +42,8 @@ class PolicyInForce(FrozenModel):
 def read_policy(caller: Caller, services: ServicesDep) -> PolicyInForce:
     """Return the policy in force for the caller's tenant, and the errors in files that are not."""
     bundle = services.bundles.of(caller.tenant_id)
-    problems = services.bundles.problems()
-    told = {**{name: problems.get(name) for name in ("shared", "tenants")}, "tenant": problems.get(caller.tenant_id)}
+    found = services.bundles.problems()
+    problems = {**{name: found.get(name) for name in ("shared", "tenants")}, "tenant": found.get(caller.tenant_id)}
     return PolicyInForce(
         name=bundle.name,
         hash=bundle.hash,
@@ -61,23 +61,23 @@ def read_policy(caller: Caller, services: ServicesDep) -> PolicyInForce:
             )
             for rule in bundle.rules
         ],
-        problems={name: str(problem) for name, problem in told.items() if problem is not None},
+        problems={name: str(problem) for name, problem in problems.items() if problem is not None},
     )
 
 
 @router.post("/v1/policy/decide")
 def decide_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
     """Evaluate policy for a call of the caller's tenant. Records and runs nothing."""
-    return _judged(trial, caller.tenant_id, services, every=False)
+    return _evaluate(trial, caller.tenant_id, services, every=False)
 
 
 @router.post("/v1/policy/explain")
 def explain_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
     """Like `decide`, with each rule's part in the decision."""
-    return _judged(trial, caller.tenant_id, services, every=True)
+    return _evaluate(trial, caller.tenant_id, services, every=True)
 
 
-def _judged(trial: PolicyQuery, tenant: TenantId, services: ServicesDep, *, every: bool) -> Decision:
+def _evaluate(trial: PolicyQuery, tenant: TenantId, services: ServicesDep, *, every: bool) -> Decision:
     # Always the caller's own tenant, not the query's: other tenants' rules are confidential.
     session = trial.session.model_copy(update={"tenant": tenant})
     tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}

@@ -35,7 +35,7 @@ class LayerName(StrEnum):
     """All tenants. Changes need an operator or policy author of the installation."""
 
 
-Layer = Annotated[LayerName, Query(description="`tenant`: the caller's own; `shared`: everybody's.")]
+Layer = Annotated[LayerName, Query(description="`tenant`: the caller's own; `shared`: all tenants'.")]
 FileName = Annotated[str, Field(pattern=r"^(tests/)?[A-Za-z0-9][A-Za-z0-9._-]{0,100}\.ya?ml$")]
 
 

@@ -41,7 +41,7 @@ def open_session(request: Request, wish: NewSession, caller: Caller, services: S
 def list_sessions(
     caller: Caller, services: ServicesDep, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> SessionList:
-    """The tenant's sessions, newest first."""
+    """List the tenant's sessions, newest first."""
     return SessionList(sessions=services.sessions.listing(caller.tenant_id, limit))
 
 

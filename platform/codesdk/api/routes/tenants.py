@@ -17,9 +17,7 @@ from codesdk.tenancy.tenant import Tenant, Weight
 
 router = guarded_router()
 
-TenantParam = Annotated[
-    str | None, Query(max_length=40, description="A tenant; the caller's own where it is left out.")
-]
+TenantParam = Annotated[str | None, Query(max_length=40, description="A tenant id; default: the caller's own tenant.")]
 Limit = Annotated[int, Field(ge=0, le=2**62)]
 
 
@@ -53,7 +51,7 @@ class TenantChange(FrozenModel):
     @model_validator(mode="after")
     def _check_any(self) -> TenantChange:
         if self.weight is None and self.yolo is None:
-            raise ValueError("it names neither weight nor yolo")
+            raise ValueError("it has neither weight nor yolo")
         return self
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from codesdk.cli.admin import AdminClient, open_admin_client, tenant_of
 from codesdk.cli.console.arguments import validate_group_name
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.domain.ids import TenantId
 from codesdk.tenancy.principal import PrincipalRecord, PrincipalUnknown
@@ -21,11 +20,11 @@ def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
         groups = admin.groups(owner.id)
         people = {each.id: each for each in admin.principals(owner.id)}
     if as_json:
-        printer.emit({"groups": [group.model_dump(mode="json") for group in groups]})
+        printer.emit({"groups": groups})
     elif not groups:
-        printer.out.print("There is no group. `codesdk groups add GROUP PRINCIPAL` makes one.")
+        printer.out.print("There is no group. Create one with `codesdk groups add GROUP PRINCIPAL`.")
     for group in () if as_json else groups:
-        names = [_principal_json(people[member]) for member in group.members if member in people]
+        names = [_label(people[member]) for member in group.members if member in people]
         printer.out.print(f"{group.name}: {', '.join(names)}", markup=False)
 
 
@@ -45,22 +44,17 @@ def change(
         for each in chosen:
             admin.update_groups(each.id, **{"leave" if leave else "join": (name,)})
         after = next((each.members for each in admin.groups(owner.id) if each.name == name), ())
-    if as_json:
-        printer.emit({"name": name, "members": list(after)})
-    else:
-        done = "left" if leave else "joined"
-        printer.out.print(
-            f"{', '.join(sanitize(each.name) for each in chosen)} {done} {name}: {len(after)} in it.", markup=False
-        )
+    done = f"{', '.join(sanitize(each.name) for each in chosen)} {'left' if leave else 'joined'} {name}"
+    printer.answer({"name": name, "members": list(after)}, f"{done}: {len(after)} in it.")
 
 
 def _find_principals(admin: AdminClient, tenant: TenantId, wanted: str) -> PrincipalRecord:
     there = [each for each in admin.principals(tenant) if wanted in (each.id, each.name)]
     found = next((each for each in there if each.disabled_at is None), there[0] if there else None)
     if found is None:
-        raise PrincipalUnknown(f"The tenant has no principal {wanted}.", advice="`codesdk keys create` makes one.")
+        raise PrincipalUnknown(f"The tenant has no principal {wanted}.", advice="Create it with `codesdk keys create`.")
     return found
 
 
-def _principal_json(principal: PrincipalRecord) -> str:
+def _label(principal: PrincipalRecord) -> str:
     return f"{sanitize(principal.name)} (disabled)" if principal.disabled_at is not None else sanitize(principal.name)

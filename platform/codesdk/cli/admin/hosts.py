@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
 
 from codesdk.cli.admin import HostChange, open_admin_client
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, format_time, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.hosts import HostRecord
 from codesdk.sources.servers.server_status import ServerRecord
@@ -20,28 +18,17 @@ _GIB = 1024**3
 
 def show_all(*, data_dir: Path | None, as_json: bool) -> None:
     """List hosts."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.hosts()
-    if as_json:
-        printer.emit({"hosts": [each.model_dump(mode="json") for each in found]})
-    elif not found:
-        printer.out.print("There is no host: no worker has ever run.")
-    else:
-        printer.rows(_host_table(found))
+    Printer(as_json=as_json).listing("hosts", found, _host_table, "There is no host: no worker has ever run.")
 
 
 def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
     """List running MCP servers."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.servers()
-    if as_json:
-        printer.emit({"servers": [each.model_dump(mode="json") for each in found]})
-    elif not found:
-        printer.out.print("No MCP server runs: they start with the first call of one of their tools.")
-    else:
-        printer.rows(_server_table(found))
+    empty = "No MCP server runs: they start with the first call of one of their tools."
+    Printer(as_json=as_json).listing("servers", found, _server_table, empty)
 
 
 def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -54,7 +41,7 @@ def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.host(host)
     if as_json:
-        printer.emit(found.model_dump(mode="json"))
+        printer.emit(found)
         return
     printer.rows(_host_table([found]))
     for name, value in (
@@ -73,17 +60,14 @@ def change(host: str, what: HostChange, *, data_dir: Path | None, as_json: bool)
     Raises:
         HostUnknown: there is none of that name or id. HostConflict: the host is lost.
     """
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.change_host(host, what)
-    if as_json:
-        printer.emit(done.model_dump(mode="json"))
-    else:
-        printer.out.print(Text(f"{sanitize(done.name)} is {_state(done)}; sessions there: {done.sessions}."))
+    text = f"{sanitize(done.name)} is {_state(done)}; sessions there: {done.sessions}."
+    Printer(as_json=as_json).answer(done, text)
 
 
-def _host_table(found: list[HostRecord]) -> ResponsiveTable:
-    columns = ("host", "state", "heard", "sessions", "memory GiB", "cpu", "calls", "labels")
+def _host_table(found: Sequence[HostRecord]) -> ResponsiveTable:
+    columns = ("host", "state", "heartbeat", "sessions", "memory GiB", "cpu", "calls", "labels")
     shown = ResponsiveTable(*columns, folds=("calls", "labels"))
     for host in found:
         labels = ", ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
@@ -100,7 +84,7 @@ def _host_table(found: list[HostRecord]) -> ResponsiveTable:
     return shown
 
 
-def _server_table(found: list[ServerRecord]) -> ResponsiveTable:
+def _server_table(found: Sequence[ServerRecord]) -> ResponsiveTable:
     columns = ("server", "host", "session", "state", "since", "restarts", "ended because it")
     shown = ResponsiveTable(*columns, folds=("ended because it",))
     for server in found:
@@ -109,15 +93,11 @@ def _server_table(found: list[ServerRecord]) -> ResponsiveTable:
             Text(sanitize(server.host)),
             Text(sanitize(server.session_id or "all (shared)")),
             server.state.value,
-            _format_time(server.since),
+            format_time(server.since),
             str(server.restarts),
             Text(sanitize(server.reason)),
         )
     return shown
-
-
-def _format_time(at: float | None) -> str:
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(seconds: float | None) -> str:
@@ -136,5 +116,5 @@ def _state(host: HostRecord) -> str:
 
 def _usage(taken: int, most: int, unit: int) -> str:
     """Format usage and capacity; the capacity only if the operator set one."""
-    said = f"{taken / unit:g}" if unit == 1 else f"{taken / unit:.1f}"
-    return f"{said} of {most / unit:g}" if most else said
+    used = f"{taken / unit:g}" if unit == 1 else f"{taken / unit:.1f}"
+    return f"{used} of {most / unit:g}" if most else used

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
 
 from codesdk.cli.admin import AdminClient, open_admin_client, tenant_of
 from codesdk.cli.console.arguments import InputWrong, parse_duration, validate_group_name, validate_name
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, format_time, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.installation.init import show_key
 from codesdk.domain.ids import PrincipalId, TenantId
@@ -54,7 +53,7 @@ def create(
             admin.update_groups(holder.id, join=joins)
         made = admin.create_key(holder.id, label or holder.name, ttl_s)
     if as_json:
-        printer.emit(made.model_dump(mode="json"))
+        printer.emit(made)
     else:
         held = ", ".join(holder.roles)
         show_key(printer, made, f"The API key of {sanitize(holder.name)} ({held}) in {sanitize(owner.name)}")
@@ -62,28 +61,18 @@ def create(
 
 def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
     """List a tenant's keys."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         owner = tenant_of(admin, tenant)
         keys = admin.keys(owner.id)
-        names = {each.id: each for each in admin.principals(owner.id)}
-    if as_json:
-        printer.emit({"keys": [key.model_dump(mode="json") for key in keys]})
-    elif not keys:
-        printer.out.print("There is no key.")
-    else:
-        printer.rows(_table(keys, names))
+        holders = {each.id: each for each in admin.principals(owner.id)}
+    Printer(as_json=as_json).listing("keys", keys, partial(_table, holders), "There is no key.")
 
 
 def revoke(key: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Revoke a key."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         revoked = admin.revoke_key(key)
-    if as_json:
-        printer.emit(revoked.model_dump(mode="json"))
-    else:
-        printer.out.print(f"Revoked {revoked.id} ({sanitize(revoked.name)}).")
+    Printer(as_json=as_json).answer(revoked, f"Revoked {revoked.id} ({sanitize(revoked.name)}).")
 
 
 def _find_or_create_principal(
@@ -93,16 +82,16 @@ def _find_or_create_principal(
     found = next((each for each in there if wanted in (each.id, each.name)), None)
     if found is not None:
         if reach is Reach.INSTANCE and found.reach is not reach:
-            raise InputWrong(f"{wanted} is there already, and of its tenant alone. Give another name.")
+            raise InputWrong(f"{wanted} exists already, and its roles apply only to its tenant. Choose another name.")
         return found
     if not roles:
         raise PrincipalUnknown(
-            f"The tenant has no principal {wanted}.", advice="Give --role (once or more) to make one, or name another."
+            f"The tenant has no principal {wanted}.", advice="Pass --role (repeatable) to create it, or name another."
         )
     return admin.create_principal(tenant, validate_name(wanted), roles, kind, reach)
 
 
-def _table(keys: list[ApiKey], holders: dict[PrincipalId, PrincipalRecord]) -> ResponsiveTable:
+def _table(holders: dict[PrincipalId, PrincipalRecord], keys: Sequence[ApiKey]) -> ResponsiveTable:
     columns = ("key", "begins with", "principal", "for", "last used", "state")
     shown = ResponsiveTable(*columns, folds=("principal", "for", "state"))
     for key in keys:
@@ -119,4 +108,4 @@ def _state(key: ApiKey) -> str:
 
 
 def _format_date(moment: float | None) -> str:
-    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+    return format_time(moment, "%Y-%m-%d")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.text import Text
 
 from codesdk.cli.admin import open_admin_client, tenant_of
 from codesdk.cli.console.arguments import parse_quota, validate_name
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, format_time, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.tenancy.principal import PrincipalRecord
 from codesdk.tenancy.quotas import Quota
@@ -28,9 +25,9 @@ def create(name: str, *, data_dir: Path | None, as_json: bool) -> None:
     with open_admin_client(load_settings(data_dir)) as admin:
         made = admin.create_tenant(validate_name(name))
     if as_json:
-        printer.emit(made.model_dump(mode="json"))
+        printer.emit(made)
     else:
-        printer.progress(f"Nobody is in it yet: `codesdk keys create NAME --role operator --tenant {made.id}`.")
+        printer.progress(f"It has no principals yet: `codesdk keys create NAME --role operator --tenant {made.id}`.")
         printer.out.print(made.id)
 
 
@@ -40,7 +37,7 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
     with open_admin_client(load_settings(data_dir)) as admin:
         found = admin.tenants()
     if as_json:
-        printer.emit({"tenants": [each.model_dump(mode="json") for each in found]})
+        printer.emit({"tenants": found})
         return
     shown = _columns("tenant", "name", "made (UTC)", "weight", "state")
     for each in found:
@@ -56,13 +53,7 @@ def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
         principals = admin.principals(found.id)
         quotas = admin.quotas(found.id)
     if as_json:
-        printer.emit(
-            {
-                **found.model_dump(mode="json"),
-                "principals": [each.model_dump(mode="json") for each in principals],
-                "quotas": [each.model_dump(mode="json") for each in quotas],
-            }
-        )
+        printer.emit({**found.model_dump(mode="json"), "principals": principals, "quotas": quotas})
         return
     printer.out.print(Text(f"{found.id}  {sanitize(found.name)}  {_state(found)}"))
     printer.rows(_principals(principals))
@@ -71,36 +62,30 @@ def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 def set_weight(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool) -> None:
     """Set a tenant's share of each host."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.set_weight(tenant_of(admin, tenant).id, weight)
-    _print_tenant(printer, done, f"From now on weight {done.weight}:")
+    _print_tenant(done, f"Set weight {done.weight} for", as_json=as_json)
 
 
 def allow_yolo(tenant: str, *, allowed: bool, data_dir: Path | None, as_json: bool) -> None:
     """Allow or forbid the permission mode `yolo` for a tenant's sessions."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.allow_yolo(tenant_of(admin, tenant).id, allowed=allowed)
-    _print_tenant(
-        printer, done, "From now on yolo is allowed to" if done.yolo else "From now on yolo is not allowed to"
-    )
+    _print_tenant(done, f"{'Allowed' if done.yolo else 'Forbade'} yolo for", as_json=as_json)
 
 
 def suspend(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Suspend a tenant: its keys and tokens stop working."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.suspend(tenant_of(admin, tenant).id)
-    _print_tenant(printer, done, "Suspended")
+    _print_tenant(done, "Suspended", as_json=as_json)
 
 
 def resume(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Resume a suspended tenant."""
-    printer = Printer(as_json=as_json)
     with open_admin_client(load_settings(data_dir)) as admin:
         done = admin.resume(tenant_of(admin, tenant).id)
-    _print_tenant(printer, done, "Resumed")
+    _print_tenant(done, "Resumed", as_json=as_json)
 
 
 def quota(tenant: str, changes: list[str], *, data_dir: Path | None, as_json: bool) -> None:
@@ -115,16 +100,13 @@ def quota(tenant: str, changes: list[str], *, data_dir: Path | None, as_json: bo
         found = tenant_of(admin, tenant)
         quotas = admin.set_limits(found.id, wanted) if wanted else admin.quotas(found.id)
     if as_json:
-        printer.emit({"tenant_id": found.id, "quotas": [each.model_dump(mode="json") for each in quotas]})
+        printer.emit({"tenant_id": found.id, "quotas": quotas})
     else:
         printer.rows(_quotas(quotas))
 
 
-def _print_tenant(printer: Printer, tenant: Tenant, word: str) -> None:
-    if printer.as_json:
-        printer.emit(tenant.model_dump(mode="json"))
-    else:
-        printer.out.print(Text(f"{word} {tenant.id} ({sanitize(tenant.name)})."))
+def _print_tenant(tenant: Tenant, word: str, *, as_json: bool) -> None:
+    Printer(as_json=as_json).answer(tenant, f"{word} {tenant.id} ({sanitize(tenant.name)}).")
 
 
 def _principals(found: list[PrincipalRecord]) -> ResponsiveTable:
@@ -154,4 +136,4 @@ def _state(tenant: Tenant) -> str:
 
 
 def _format_date(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M")
+    return format_time(moment, "%Y-%m-%d %H:%M")

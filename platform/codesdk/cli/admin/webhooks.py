@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,7 @@ from rich.text import Text
 
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.console.arguments import parse_duration
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, format_time, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 from codesdk.webhooks.delivery import Delivery, DeliveryState
@@ -46,33 +44,20 @@ def rotate(endpoint: str, overlap: str, *, data_dir: Path | None, as_json: bool)
     _print_secret(made, as_json=as_json)
 
 
-def change(method: str, endpoint: str, verb: str, said: str, *, data_dir: Path | None, as_json: bool) -> None:
+def change(method: str, endpoint: str, verb: str, done: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Disable, enable or delete an endpoint."""
-    printer = Printer(as_json=as_json)
     body: dict[str, Any] = {"json": {}} if verb == "/disable" else {}
     with connect(load_settings(data_dir)) as daemon:
         found = Endpoint.model_validate(daemon.request(method, f"{_PATH}/{endpoint}{verb}", **body))
-    if as_json:
-        printer.emit(found.model_dump(mode="json"))
-    else:
-        printer.out.print(Text(f"{said} {found.id}: {sanitize(found.target)}"))
+    Printer(as_json=as_json).answer(found, f"{done} {found.id}: {sanitize(found.target)}")
 
 
 def show(*, data_dir: Path | None, as_json: bool) -> None:
     """List endpoints."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = [Endpoint.model_validate(each) for each in daemon.request("GET", _PATH)["endpoints"]]
-    if as_json:
-        printer.emit({"endpoints": [each.model_dump(mode="json") for each in found]})
-    elif not found:
-        printer.out.print("There is no endpoint. `codesdk webhooks create` makes one.")
-    else:
-        table = _columns("endpoint", "kind", "target", "told of", "answers as", "state")
-        for each in found:
-            rest = (each.target, ", ".join(each.types), each.principal_id or "", _health(each))
-            table.add_row(each.id, each.kind.value, *(Text(sanitize(text)) for text in rest))
-        printer.rows(table)
+    empty = "There is no endpoint. Create one with `codesdk webhooks create`."
+    Printer(as_json=as_json).listing("endpoints", found, _endpoint_table, empty)
 
 
 def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -81,7 +66,6 @@ def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
     Raises:
         NotDelivered: with the endpoint's answer, or that it sent none.
     """
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         sent = Delivery.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/test"))
         done = _wait_for_delivery(daemon, sent)
@@ -90,47 +74,28 @@ def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
         why = (
             f"{last.failure}: {sanitize(last.detail)}"
             if last
-            else "nothing was sent yet; the endpoint rests after a failure"
+            else "nothing was sent yet; the endpoint is backing off after a failure"
         )
         raise NotDelivered(f"The test was not delivered: {why}.", details={"delivery": done.id})
-    if as_json:
-        printer.emit(done.model_dump(mode="json"))
-    else:
-        took = done.attempts[-1]
-        printer.out.print(f"Delivered {done.id}: answered {took.status} after {took.duration_ms:.0f} ms.")
+    last = done.attempts[-1]
+    text = f"Delivered {done.id}: answered {last.status} after {last.duration_ms:.0f} ms."
+    Printer(as_json=as_json).answer(done, text)
 
 
 def deliveries(endpoint: str, state: DeliveryState | None, limit: int, *, data_dir: Path | None, as_json: bool) -> None:
     """List an endpoint's deliveries."""
-    printer = Printer(as_json=as_json)
     wanted = {"limit": limit, **({"state": state.value} if state else {})}
     with connect(load_settings(data_dir)) as daemon:
         answer = daemon.request("GET", f"{_PATH}/{endpoint}/deliveries", params=wanted)
     found = [Delivery.model_validate(each) for each in answer["deliveries"]]
-    if as_json:
-        printer.emit({"deliveries": [each.model_dump(mode="json") for each in found]})
-    elif not found:
-        printer.out.print("Nothing went there.")
-    else:
-        table = _columns("delivery", "type", "state", "tries", "last answer", "ms", "next try")
-        for each in found:
-            last = each.attempts[-1] if each.attempts else None
-            said = "" if last is None else str(last.status or last.failure)
-            due = _format_time(each.due_at) if each.state is DeliveryState.PENDING else ""
-            took = "" if last is None else f"{last.duration_ms:.0f}"
-            table.add_row(each.id, each.type, each.state.value, str(len(each.attempts)), said, took, due)
-        printer.rows(table)
+    Printer(as_json=as_json).listing("deliveries", found, _delivery_table, "The endpoint has no deliveries.")
 
 
 def replay(endpoint: str, delivery: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Send a delivery again."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         again = Delivery.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/deliveries/{delivery}/replay"))
-    if as_json:
-        printer.emit(again.model_dump(mode="json"))
-    else:
-        printer.out.print(f"{again.id} is sent once more.")
+    Printer(as_json=as_json).answer(again, f"Sending {again.id} again.")
 
 
 def _wait_for_delivery(daemon: ApiClient, sent: Delivery) -> Delivery:
@@ -145,12 +110,12 @@ def _wait_for_delivery(daemon: ApiClient, sent: Delivery) -> Delivery:
 def _print_secret(made: EndpointWithSecret, *, as_json: bool) -> None:
     printer = Printer(as_json=as_json)
     if as_json:
-        printer.emit(made.model_dump(mode="json"))
+        printer.emit(made)
         return
     printer.out.print(Text(f"{made.endpoint.id}  {sanitize(made.endpoint.target)}"))
     if made.secret is not None:
         printer.out.print(Text(made.secret))
-        printer.progress("The signing secret is shown this once. The receiver verifies with it.")
+        printer.progress("The signing secret is shown only once. The receiver verifies messages with it.")
 
 
 def _health(endpoint: Endpoint) -> str:
@@ -159,9 +124,23 @@ def _health(endpoint: Endpoint) -> str:
     return f"failed {endpoint.failures} times in a row" if endpoint.failures else "good"
 
 
-def _columns(*names: str) -> ResponsiveTable:
-    return ResponsiveTable(*names, folds=("target", "told of", "last answer"))
+def _endpoint_table(found: Sequence[Endpoint]) -> ResponsiveTable:
+    columns = ("endpoint", "kind", "target", "events", "votes as", "state")
+    table = ResponsiveTable(*columns, folds=("target", "events"))
+    for each in found:
+        table.add_row(
+            each.id, each.kind.value, each.target, ", ".join(each.types), each.principal_id or "", _health(each)
+        )
+    return table
 
 
-def _format_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+def _delivery_table(found: Sequence[Delivery]) -> ResponsiveTable:
+    columns = ("delivery", "type", "state", "tries", "last answer", "ms", "next try")
+    table = ResponsiveTable(*columns, folds=("last answer",))
+    for each in found:
+        last = each.attempts[-1] if each.attempts else None
+        answer = "" if last is None else str(last.status or last.failure)
+        due = format_time(each.due_at, "%Y-%m-%d %H:%M:%SZ") if each.state is DeliveryState.PENDING else ""
+        took = "" if last is None else f"{last.duration_ms:.0f}"
+        table.add_row(each.id, each.type, each.state.value, str(len(each.attempts)), answer, took, due)
+    return table

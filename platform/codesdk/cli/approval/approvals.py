@@ -15,11 +15,9 @@ from codesdk.approvals import Approval, ApprovalState, GrantRequest, Verdict, de
 from codesdk.approvals.missing_files import missing_files
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, sanitize
 from codesdk.cli.effective_settings import load_settings
-from codesdk.cli.session.execution_environment import warn_if_not_container
+from codesdk.cli.session.connection_info import warn_if_not_container
 from codesdk.errors import ExitCode, Fault
 from codesdk.transcript import preview_text
 
@@ -53,9 +51,9 @@ def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path |
     with connect(settings) as daemon:
         found = daemon.approvals(None if every else ApprovalState.PENDING, session, rule)
     if as_json:
-        printer.emit({"approvals": [approval.model_dump(mode="json") for approval in found]})
+        printer.emit({"approvals": found})
     elif not found:
-        printer.out.print("Nothing waits for a person.")
+        printer.out.print("No approval is pending.")
     else:
         if printer.out.width >= TABLE_MIN_WIDTH:
             printer.rows(table(found, time.time()))
@@ -72,7 +70,7 @@ def show_one(approval: str, *, data_dir: Path | None, as_json: bool) -> None:
     with connect(load_settings(data_dir)) as daemon:
         found = daemon.approval(approval)
     if as_json:
-        printer.emit(found.model_dump(mode="json"))
+        printer.emit(found)
     else:
         for line in detail_lines(found, time.time()):
             printer.out.print(Text(line), soft_wrap=True)
@@ -102,15 +100,14 @@ def vote(
         chose = " and ".join(
             f"{what} {name}" for what, name in (("rule", chosen.rule), ("session", chosen.session)) if name
         )
-        advice = "`codesdk approvals list` shows what waits, and by which rules; what the default asks has none."
-        raise NothingWaits(f"Nothing of the {chose} waits for a person; nothing was answered.", advice=advice)
+        advice = "`codesdk approvals list` shows pending approvals with their rules; an approval by default has none."
+        raise NothingWaits(f"No approval of the {chose} is pending; no vote was sent.", advice=advice)
     if as_json:
-        told = [each.model_dump(mode="json") for each in answered]
-        printer.emit(told[0] if chosen.approval else {"approvals": told})
+        printer.emit(answered[0] if chosen.approval else {"approvals": answered})
         return
     word = "Approved" if verdict is Verdict.APPROVE else "Rejected"
     for each in answered:
-        more = f" (still waits: it takes {describe_approvers(each)})" if each.state is ApprovalState.PENDING else ""
+        more = f" (still pending: requires {describe_approvers(each)})" if each.state is ApprovalState.PENDING else ""
         printer.out.print(Text(f"{word} {each.id}: {each.shown.get('tool')} {call_line(each)}{more}"))
 
 
@@ -164,7 +161,7 @@ def detail_lines(approval: Approval, now: float) -> list[str]:
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
         f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
-        f"It takes   {describe_approvers(approval)}",
+        f"Requires   {describe_approvers(approval)}",
         *votes,
         offer,
         f"Digest     {approval.digest}",
@@ -185,7 +182,7 @@ def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
         content = f", sha256 {str(mark['sha256'])[:16]}…" if mark.get("sha256") else ""
         yield f"{mark.get('path')}{real}: {mark.get('kind')}{size}{content}"
     gone = missing_files(shown)
-    yield from (f"{path}: not there, and must not be" for path in gone.files)
+    yield from (f"{path}: absent, and must stay absent" for path in gone.files)
     if gone.counted:
         yield gone.counted
     if more := bound.get("more"):
@@ -223,15 +220,14 @@ def table(approvals: list[Approval], now: float) -> ResponsiveTable:
         call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")
         if tried := _preview_line(approval):
             call.append(f"\n{tried}", style="dim")
-        told = Text(sanitize(_reason(approval)))
-        shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, told)
+        shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, _reason(approval))
     return shown
 
 
 def call_line(approval: Approval) -> str:
     """Format the call on one line. Escapes control characters in agent-supplied text."""
-    asked = approval.shown.get("input", {})
-    command = asked.get("command") if isinstance(asked, dict) else None
-    text = command if isinstance(command, str) and len(asked) == 1 else json.dumps(asked, ensure_ascii=False)
+    given = approval.shown.get("input", {})
+    command = given.get("command") if isinstance(given, dict) else None
+    text = command if isinstance(command, str) and len(given) == 1 else json.dumps(given, ensure_ascii=False)
     printable = sanitize(text)
     return printable if len(printable) <= SHOWN_INPUT else f"{printable[:SHOWN_INPUT]}… ({len(printable)} characters)"

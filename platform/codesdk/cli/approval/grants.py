@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
-from rich.text import Text
 
 from codesdk.approvals import Grant, GrantState
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, sanitize
 from codesdk.cli.effective_settings import load_settings
 
 
 def show(*, every: bool, session: str | None, data_dir: Path | None, as_json: bool) -> None:
     """List grants."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         found = daemon.grants(session, active=not every)
-    if as_json:
-        printer.emit({"grants": [grant.model_dump(mode="json") for grant in found]})
-    elif not found:
-        printer.out.print("Nothing is granted.")
-    else:
-        printer.rows(table(found, time.time()))
+    Printer(as_json=as_json).listing("grants", found, partial(table, now=time.time()), "There is no grant.")
 
 
 def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Revoke a grant."""
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         ended = daemon.revoke_grant(grant)
-    if as_json:
-        printer.emit(ended.model_dump(mode="json"))
-    else:
-        printer.out.print(Text(f"{ended.id} lets nothing through any more: {sanitize(ended.ended_why or '')}"))
+    text = f"{ended.id} approves no further calls: {sanitize(ended.ended_why or '')}"
+    Printer(as_json=as_json).answer(ended, text)
 
 
-def table(grants: list[Grant], now: float) -> ResponsiveTable:
+def table(grants: Sequence[Grant], now: float) -> ResponsiveTable:
     """Return a table with one row per grant. `now`: seconds since the epoch."""
     shown = ResponsiveTable("grant", "state", "left", "uses", "what", "whose", "by", "why", folds=("what", "why"))
     for grant in grants:
@@ -49,6 +38,5 @@ def table(grants: list[Grant], now: float) -> ResponsiveTable:
         whose = grant.session_id or grant.principal_id
         why = grant.ended_why or grant.reason
         uses = f"{grant.uses}/{grant.max_uses}" if grant.max_uses else str(grant.uses)
-        told = (sanitize(what), whose, grant.granted_by, sanitize(why))
-        shown.add_row(grant.id, grant.state.value, left, uses, *map(Text, told))
+        shown.add_row(grant.id, grant.state.value, left, uses, what, whose, grant.granted_by, why)
     return shown

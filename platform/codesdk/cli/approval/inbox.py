@@ -18,7 +18,7 @@ from codesdk.approvals import Approval, ApprovalState, Verdict
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.approval.approvals import call_line, detail_lines
 from codesdk.cli.approval.pending_approvals import PendingApprovals
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.signals import Signals
 from codesdk.errors import Fault
@@ -26,7 +26,7 @@ from codesdk.errors import Fault
 REFRESH_S = 15.0
 """Seconds between refreshes without keys or news. Expired approvals are reported a little late."""
 VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
-HELP = "a approves, r rejects, s leaves it, q ends"
+HELP = "a approves, r rejects, s skips, q quits"
 BATCH_HELP = "A approves and R rejects these together"
 
 ReadKey = Callable[[float], str]
@@ -41,7 +41,7 @@ class Inbox:
     ) -> None:
         self._daemon = daemon
         self._pending = pending
-        self._say = progress
+        self._print = progress
         self._key = key
         self._done: set[str] = set()
 
@@ -62,27 +62,27 @@ class Inbox:
         """
         batch = [each for each in waiting if (each.rules, each.session_id) == (shown.rules, shown.session_id)]
         for line in detail_lines(shown, time.time()):
-            self._say(line)
+            self._print(line)
         for each in batch[1:]:
-            self._say(f"Also       {each.id} {call_line(each)}")
-        self._say(f"{len(waiting)} waiting: {HELP}{f'; {BATCH_HELP} {len(batch)}' if len(batch) > 1 else ''}")
+            self._print(f"Also       {each.id} {call_line(each)}")
+        self._print(f"{len(waiting)} waiting: {HELP}{f'; {BATCH_HELP} {len(batch)}' if len(batch) > 1 else ''}")
         self._done.add(shown.id)
         while True:
             pressed = self._key(REFRESH_S)
             if pressed in ("A", "R") and len(batch) > 1:
                 self._done.update(each.id for each in batch)
                 for each in batch:
-                    self._say(self._vote(each, VERDICTS[pressed.lower()]))
+                    self._print(self._vote(each, VERDICTS[pressed.lower()]))
                 return True
             pressed = pressed.lower()
             if pressed in ("q", "s"):
                 return pressed == "s"
             if pressed in VERDICTS:
-                self._say(self._vote(shown, VERDICTS[pressed]))
+                self._print(self._vote(shown, VERDICTS[pressed]))
                 return True
             state = self._pending.state(shown)
             if state is not ApprovalState.PENDING:
-                self._say(f"{shown.id} is {state} now.")
+                self._print(f"{shown.id} is {state} now.")
                 return True
 
     def _vote(self, shown: Approval, verdict: Verdict) -> str:
@@ -101,7 +101,7 @@ def watch(*, session: str | None, data_dir: Path | None) -> None:
         PendingApprovals(daemon, session) as pending,
         _keys(pending.wakeup_fd) as key,
     ):
-        printer.progress(f"Waiting for questions: {HELP}.")
+        printer.progress(f"Waiting for approvals: {HELP}.")
         Inbox(daemon, pending, lambda line: printer.out.print(Text(line), soft_wrap=True), key).run()
 
 

@@ -67,7 +67,7 @@ def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
     program = shutil.which(name)
     if program is None:
         raise ClientAbsent(
-            f"The session answers, but there is no `{name}` on this PATH that could be asked what it sees.",
+            f"The session answers, but there is no `{name}` on this PATH to check with.",
             advice="Install it, or put its folder on the PATH, and check again.",
         )
     with (
@@ -78,22 +78,23 @@ def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
         started = prepare(program, to, home, fake_model_api.url)
         env = client_environment(to, home, os.environ.get("PATH", "")) | started.env
         try:
-            tools, said = _run_client(started.line, env, home, fake_model_api, to.token)
+            tools, output = _run_client(started.line, env, home, fake_model_api, to.token)
         except OSError as error:
             raise ToolsNotSeen(
-                f"{program} cannot be started: {error.strerror}.", advice="Does it run by hand? Install it anew."
+                f"{program} cannot be started: {error.strerror}.",
+                advice="Check that it runs by hand; reinstall it if not.",
             ) from error
     if tools:
         return sorted(tools)
-    if said is None:
+    if output is None:
         raise ClientSilent(
-            f"{program} was started with this configuration, and shows nothing within {LIMIT_S:.0f} s.",
-            advice="Does it run by hand? It may wait for a login, or for something in the network.",
+            f"{program} was started with this configuration, but showed no tools within {LIMIT_S:.0f} s.",
+            advice="Check that it runs by hand: it may wait for a login or for the network.",
         )
-    why = f" It says: {said}" if said else ""
+    why = f" Its output: {output}" if output else ""
     raise ToolsNotSeen(
-        f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
-        advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
+        f"{program} was started with this configuration, but offered its model no tool of {to.url}.{why}",
+        advice="Check that it reaches the address and knows these keys. Start it by hand for details.",
     )
 
 
@@ -118,7 +119,7 @@ def _run_client(
             )
         except OSError as error:  # a truncated download, or a binary for another architecture
             raise ToolsNotSeen(
-                f"{line[0]} cannot be started: {(error.strerror or str(error)).lower()}.", advice="Install it anew."
+                f"{line[0]} cannot be started: {(error.strerror or str(error)).lower()}.", advice="Reinstall it."
             ) from error
     due = time.monotonic() + LIMIT_S
     try:

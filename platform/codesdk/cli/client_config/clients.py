@@ -147,7 +147,9 @@ def _generic(to: Endpoint) -> ConfigEntry:
 
 
 _EXPORT = f"Start it with {TOKEN_VARIABLE} in its environment; the file does not hold the token."
-_NO_LIMIT = "It has no known setting for the time of a call; calls that wait longer are collected with collect_result."
+_NO_LIMIT = (
+    "It has no known setting for the timeout of a call; collect_result returns the result of a call that takes longer."
+)
 
 CLIENTS: dict[ClientKind, ClientSpec] = {
     ClientKind.CLAUDE: ClientSpec(
@@ -156,8 +158,8 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
         _claude,
         notes=(
             _EXPORT,
-            "It asks once whether a project's servers may be used; `claude mcp list` says whether that is still open.",
-            "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it our tools alone.",
+            "It asks once whether a project's servers may be used; `claude mcp list` shows whether that is pending.",
+            "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it only our tools.",
         ),
     ),
     ClientKind.CODEX: ClientSpec(
@@ -172,7 +174,7 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
         lambda home, _project: home / ".gemini" / "settings.json",
         _gemini,
         holds_token=True,
-        notes=("It uses no servers in a folder that it does not trust; `gemini mcp list` says so.",),
+        notes=("It uses no servers in a folder that it does not trust; `gemini mcp list` shows it.",),
     ),
     ClientKind.OPENCODE: ClientSpec(
         "OpenCode",
@@ -204,7 +206,7 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
         lambda _home, project: project / "mcp.json",
         _generic,
         holds_token=True,
-        notes=("Give each call at least {limit_s} s, where its time can be set.",),
+        notes=("Set its timeout of a call to at least {limit_s} s, if it has one.",),
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from codesdk.cli.console.output_file import CannotWrite
+from codesdk.cli.console.files import CannotWrite
 
 BACKUP_SUFFIX = ".before-codesdk"
 """Suffix of the backup of the file before our first entry."""
@@ -23,7 +23,7 @@ def read(place: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotWrite(f"{place} cannot be read: {error}.", advice="Name another with --file.") from error
+        raise CannotWrite(f"{place} cannot be read: {error}.", advice="Choose another with --file.") from error
 
 
 def replace(place: Path, before: str, text: str, *, private: bool) -> None:
@@ -35,7 +35,7 @@ def replace(place: Path, before: str, text: str, *, private: bool) -> None:
         CannotWrite: the file is unchanged, or the client has written it meanwhile.
     """
     if read(place) != before:
-        raise CannotWrite(f"{place} was changed by somebody else just now.", advice="Run this once more.")
+        raise CannotWrite(f"{place} was changed by another program meanwhile.", advice="Run this again.")
     target = place.resolve()  # keep a symlink
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
     _write(place, target, text, mode & ~0o077 if private else mode)
@@ -48,9 +48,9 @@ def save_backup(place: Path, text: str) -> Path:
         CannotWrite: the backup could not be written.
     """
     target = place.resolve()
-    beside = target.with_name(target.name + BACKUP_SUFFIX)
-    _write(place, beside, text, target.stat().st_mode & 0o777)
-    return beside
+    backup = target.with_name(target.name + BACKUP_SUFFIX)
+    _write(place, backup, text, target.stat().st_mode & 0o777)
+    return backup
 
 
 def _write(place: Path, target: Path, text: str, mode: int) -> None:
@@ -63,8 +63,10 @@ def _write(place: Path, target: Path, text: str, mode: int) -> None:
         fresh.chmod(mode)
         fresh.replace(target)
     except FileExistsError as error:  # another process's file: leave it alone
-        raise CannotWrite(f"{fresh} is there already.", advice="Remove it, if nothing writes it now.") from error
+        raise CannotWrite(
+            f"{fresh} exists already.", advice="Remove it, unless another command is writing it."
+        ) from error
     except (OSError, UnicodeEncodeError) as error:
         fresh.unlink(missing_ok=True)
-        why = error.strerror if isinstance(error, OSError) else "the address or the token is no text"
-        raise CannotWrite(f"{place} cannot be written: {why}.", advice="Name another with --file.") from error
+        why = error.strerror if isinstance(error, OSError) else "the address or the token is not valid text"
+        raise CannotWrite(f"{place} cannot be written: {why}.", advice="Choose another with --file.") from error

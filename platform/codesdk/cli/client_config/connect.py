@@ -21,7 +21,7 @@ from codesdk.cli.client_config.clients import (
     as_toml,
 )
 from codesdk.cli.client_config.merge import has_entry, merge_json, merge_toml
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.agent_commands import CALL_MARGIN_S, call_limit_s
 from codesdk.cli.session.create import create_session
@@ -70,8 +70,8 @@ def run(
     seen = client_check.list_client_tools(kind, to) if check else None
     if as_json_answer:
         answer = {"client": kind.value, "file": str(place), "written": write, "kept": str(kept) if kept else None}
-        told = {"configuration": text, "token": to.token, "notes": notes}
-        printer.emit({**answer, **told, "served": served, "seen_by_client": seen})
+        details = {"configuration": text, "token": to.token, "notes": notes}
+        printer.emit({**answer, **details, "served": served, "seen_by_client": seen})
     elif served is not None:
         _print_check(printer, client, served, seen)
 
@@ -80,7 +80,7 @@ def _print_result(
     printer: Printer, client: ClientSpec, place: Path, text: str, to: Endpoint, *, written: bool, kept: Path | None
 ) -> None:
     if written:
-        printer.progress(f"Wrote the entry of {client.title} into {place}" + (f"; as it was: {kept}" if kept else ""))
+        printer.progress(f"Wrote the entry of {client.title} into {place}" + (f"; backup: {kept}" if kept else ""))
     else:
         printer.progress(f"For {client.title}, in {place}:")
         printer.out.print(Text(text.rstrip()), soft_wrap=True)
@@ -91,7 +91,7 @@ def _print_result(
 def _print_check(printer: Printer, client: ClientSpec, served: list[str], seen: list[str] | None) -> None:
     printer.progress(f"The session serves {len(served)} tools: {', '.join(served)}")
     if seen is None:
-        printer.progress(f"{client.title} itself was not asked: there is no program of it that can be asked")
+        printer.progress(f"{client.title} itself was not checked: it has no program that can be started for this")
         return
     hidden = sorted(set(served) - set(seen))
     printer.progress(
@@ -133,15 +133,15 @@ def _endpoint(
         url, token = _open_session(printer, settings, workspace)
     else:
         printer.progress(
-            f"For the session whose token was given (--token, or {TOKEN_VARIABLE}); without it another is opened"
+            f"Using the session of the given token (--token or {TOKEN_VARIABLE}); without one, a new session is opened"
         )
     return Endpoint(url, token, limit_s, wait_s, own_command())
 
 
 def own_command() -> str:
     """Return the path of this program; only its name if the path is unknown."""
-    beside = Path(sys.executable).with_name("codesdk")
-    return str(beside) if beside.is_file() else shutil.which("codesdk") or "codesdk"
+    installed = Path(sys.executable).with_name("codesdk")
+    return str(installed) if installed.is_file() else shutil.which("codesdk") or "codesdk"
 
 
 def _open_session(printer: Printer, settings: Settings, workspace: Path | None) -> tuple[str, str]:

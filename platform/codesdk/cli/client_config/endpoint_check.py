@@ -62,11 +62,11 @@ async def _check(to: Endpoint) -> list[str]:
     except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise HostUnreachable(
             f"Nothing answers at {to.url}: {error or type(error).__name__}.",
-            advice="Is `codesdk up` running there, and the address one that this machine can reach?",
+            advice="Check that `codesdk up` runs there, and that this machine reaches the address.",
         ) from error
     if status in _REFUSED:
         raise TokenRefused(
-            f"{to.url} does not take this token.",
+            f"{to.url} rejects this token.",
             advice="Tokens end with their session, and after a day: `codesdk sessions open` gives a new one.",
         )
     if status == _UNKNOWN:
@@ -97,6 +97,4 @@ async def _list_tools(to: Endpoint) -> list[str]:
     except Exception as error:  # the client wraps its errors in exception groups
         if met:
             raise met[0] from error
-        raise NoSession(
-            f"What answers at {to.url} is no MCP host.", advice="Is it the address that `codesdk up` printed?"
-        ) from error
+        raise NoSession(f"{to.url} is not an MCP host.", advice="Use the address that `codesdk up` printed.") from error

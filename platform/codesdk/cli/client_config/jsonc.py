@@ -43,7 +43,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
         if depth == len(path) - 1:
             return text[: found.start] + _dump(value, inner.indent, inner.unit) + text[found.end :]
         if flat[found.start] != "{":
-            raise ValueError(f"{'.'.join(path[: depth + 1])} is no object")
+            raise ValueError(f"{'.'.join(path[: depth + 1])} is not an object")
         inner = _container(text, flat, found.start)
     raise ValueError("no path")
 
@@ -61,7 +61,7 @@ def append(text: str, key: str, items: Sequence[Any]) -> str:
         if found is None:
             return put(text, (key,), list(items))
         if flat[found.start] != "[":
-            raise ValueError(f"{key} is no list")
+            raise ValueError(f"{key} is not a list")
         text = _append_member(text, _container(text, flat, found.start), item, None)
     return text
 
@@ -187,5 +187,5 @@ def _strip_comments(text: str) -> str:
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("an object has a duplicate key")
     return found

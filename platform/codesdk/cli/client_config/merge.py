@@ -37,9 +37,9 @@ def merge_json(text: str, piece: ConfigEntry) -> str:
             merged = jsonc.append(merged, path[0], _append_missing(wanted, path, value))
         after = jsonc.read(merged)
     except ValueError as error:
-        raise _not_mergeable(f"it is no JSON that we can extend ({error})") from error
+        raise _not_mergeable(f"it is not JSON that we can extend ({error})") from error
     if after != wanted:
-        raise _not_mergeable("it is written in a way that we cannot extend")
+        raise _not_mergeable("its layout cannot be extended safely")
     return merged
 
 
@@ -58,11 +58,11 @@ def merge_toml(text: str, piece: ConfigEntry) -> str:
         merged = written.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else written
         after = tomllib.loads(merged)
     except tomllib.TOMLDecodeError as error:
-        raise _not_mergeable(f"it is no TOML that we can extend ({error})") from error
+        raise _not_mergeable(f"it is not TOML that we can extend ({error})") from error
     ours = _pop_path(after, piece.path)
     _pop_path(before, piece.path)
     if ours != piece.entry or before != after:
-        raise _not_mergeable("our entry is written in it in a way that we cannot replace")
+        raise _not_mergeable("its layout of our entry cannot be replaced safely")
     return merged
 
 
@@ -115,7 +115,7 @@ def _set_path(found: Any, path: tuple[str, ...], value: Any) -> None:
     for key in path[:-1]:
         found = found.setdefault(key, {}) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        raise _not_mergeable(f"{'.'.join(path[:-1]) or 'the whole'} is no object in it")
+        raise _not_mergeable(f"{'.'.join(path[:-1]) or 'the whole'} is not an object in it")
     found[path[-1]] = value
 
 
@@ -123,7 +123,7 @@ def _append_missing(found: dict[str, Any], path: tuple[str, ...], wanted: list[d
     """Append the wanted items that the list doesn't have, by `id`, and return them."""
     there = found.setdefault(path[0], [])
     if not isinstance(there, list):
-        raise _not_mergeable(f"{path[0]} is no list in it")
+        raise _not_mergeable(f"{path[0]} is not a list in it")
     known = {each.get("id") for each in there if isinstance(each, dict)}
     new = [each for each in wanted if each["id"] not in known]
     there.extend(new)
@@ -132,5 +132,5 @@ def _append_missing(found: dict[str, Any], path: tuple[str, ...], wanted: list[d
 
 def _not_mergeable(why: str) -> NotMergeable:
     return NotMergeable(
-        f"The client's file was not changed: {why}.", advice="Print the piece (without --write) and put it in by hand."
+        f"The client's file was not changed: {why}.", advice="Print the entry (without --write) and add it by hand."
     )

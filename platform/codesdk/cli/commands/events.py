@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,15 @@ import typer
 from typer.core import TyperGroup
 
 from codesdk.cli.commands.options import DataDir, Json, parse_path
-from codesdk.cli.commands.transcript_format import TranscriptFormat
 
 SHOW = "show"
+
+
+class TranscriptFormat(StrEnum):
+    """How a transcript is written."""
+
+    MARKDOWN = "markdown"
+    HTML = "html"
 
 
 class DefaultCommandGroup(TyperGroup):

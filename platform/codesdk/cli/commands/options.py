@@ -1,11 +1,24 @@
-"""Options that several groups of commands share."""
+"""Options that several groups of commands share, without the code behind them, which is slow to import."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from codesdk.domain.decisions import PermissionMode
+
+
+class SandboxKind(StrEnum):
+    """Where sandboxes run: the values of `--sandbox`."""
+
+    DOCKER = "docker"
+    LOCAL = "local"
+    """Processes of this machine behind bubblewrap."""
+    PLAIN = "plain"
+    """Processes of this machine without isolation."""
 
 
 def parse_path(text: str) -> Path:
@@ -29,4 +42,5 @@ DataDir = Annotated[
         envvar="CODESDK_DATA_DIR",
     ),
 ]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

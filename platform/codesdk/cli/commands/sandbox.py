@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.commands.options import Json
+
 sandbox_app = typer.Typer(help="Check and remove sandboxes on this machine.", no_args_is_help=True)
 
 
@@ -37,7 +39,7 @@ def clear(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="PATH", help="Whose sandboxes.", envvar="CODESDK_DATA_DIR")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Remove every sandbox of this installation from the engine, before you uninstall it.
 

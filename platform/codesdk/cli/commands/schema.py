@@ -16,7 +16,7 @@ def export(
     directory: Annotated[Path, typer.Argument(help="Output directory; created if missing.")] = Path(),
 ) -> None:
     """Write the JSON Schema of events, records and capabilities as one reproducible file."""
-    from codesdk.cli.console.output_file import write
+    from codesdk.cli.console.files import write
     from codesdk.cli.schema import json_schema
 
     write(directory / json_schema.FILE_NAME, json_schema.schema_text())
@@ -27,7 +27,7 @@ def events(
     file: Annotated[Path, typer.Argument(help="Output file.")] = Path("events.md"),
 ) -> None:
     """Write the Markdown reference of all events."""
-    from codesdk.cli.console.output_file import write
+    from codesdk.cli.console.files import write
     from codesdk.cli.schema import events_reference
 
     write(file, events_reference.page())

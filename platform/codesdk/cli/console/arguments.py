@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
     """
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
     if found is None:
-        raise InputWrong(f"{text!r} is no duration.", advice="Write it as 45s, 30m, 12h or 90d.")
+        raise InputWrong(f"{text!r} is not a duration.", advice="Write it as 45s, 30m, 12h or 90d.")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -43,7 +43,7 @@ def parse_quota(text: str) -> tuple[Resource, int | None]:
     name, _, amount = text.partition("=")
     if name not in [resource.value for resource in Resource]:
         known = ", ".join(resource.value for resource in Resource)
-        raise InputWrong(f"{text!r} sets no limit that there is.", advice=f"Write RESOURCE=AMOUNT; resources: {known}.")
+        raise InputWrong(f"{text!r} sets no known limit.", advice=f"Write RESOURCE=AMOUNT; resources: {known}.")
     if amount in ("none", "default"):
         return Resource(name), 0 if amount == "none" else None
     found = re.fullmatch(r"([1-9][0-9]{0,17})(|[KMGT]iB)", amount)
@@ -60,8 +60,8 @@ def validate_group_name(name: str) -> str:
     """
     if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name) is None:
         raise InputWrong(
-            f"{name!r} is no name for a group.",
-            advice="Use small letters, digits and . _ -, at most 64: finance-leads.",
+            f"{name!r} is not a group name.",
+            advice="Use lower-case letters, digits and . _ -, at most 64: finance-leads.",
         )
     return name
 
@@ -76,6 +76,6 @@ def validate_name(name: str) -> str:
         return TypeAdapter[str](Name).validate_python(name)
     except ValidationError as error:
         raise InputWrong(
-            f"{name!r} is no name.",
+            f"{name!r} is not a name.",
             advice="Use letters, digits, blanks and @ . + - _, at most 120, with a letter, digit or _ first.",
         ) from error

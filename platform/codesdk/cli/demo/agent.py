@@ -15,8 +15,7 @@ from mcp_types import CallToolResult
 from codesdk.approvals import Verdict
 from codesdk.cli.api_client import ApiClient
 from codesdk.cli.demo.event_collector import EventCollector
-from codesdk.cli.demo.faults import DemoFailed
-from codesdk.cli.demo.steps import Step
+from codesdk.cli.demo.steps import DemoFailed, Step
 from codesdk.cli.logs.history import Call
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.tool_results import wire_name
@@ -60,16 +59,16 @@ class Agent:
         """
         known = len(self._event_collector.events)
         call = asyncio.create_task(self._client.call_tool(wire_name(step.tool), step.input))
-        beside = {asyncio.create_task(self._fail_when_process_exits())}
+        watchers = {asyncio.create_task(self._fail_when_process_exits())}
         if step.effect == "ask":
-            beside.add(asyncio.create_task(self._approve(known)))
+            watchers.add(asyncio.create_task(self._approve(known)))
         try:
             async with asyncio.timeout(STEP_S):
-                result = await _first_result(call, beside)
+                result = await _first_result(call, watchers)
         except TimeoutError as error:
             raise DemoFailed(f"“{step.title}” did not end within {STEP_S:.0f} s.") from error
         finally:
-            for task in (call, *beside):
+            for task in (call, *watchers):
                 task.cancel()
         text = text_of(result)
         recorded = await self._recorded_call(result, text)
@@ -77,12 +76,12 @@ class Agent:
         return recorded, text
 
     async def _approve(self, known: int) -> None:
-        asked = await asyncio.to_thread(
+        requested = await asyncio.to_thread(
             self._event_collector.wait_for,
             lambda e: e.seq > known and e.type is EventType.APPROVAL_REQUESTED,
             APPROVAL_S,
         )
-        shown = await asyncio.to_thread(self._daemon.approval, str(asked.payload["approval_id"]))
+        shown = await asyncio.to_thread(self._daemon.approval, str(requested.payload["approval_id"]))
         await asyncio.to_thread(self._daemon.vote, shown, Verdict.APPROVE, "approved by the demo's person")
 
     async def _fail_when_process_exits(self) -> None:
@@ -107,9 +106,9 @@ class Agent:
         return found
 
 
-async def _first_result(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[None]]) -> CallToolResult:
+async def _first_result(call: asyncio.Task[CallToolResult], watchers: set[asyncio.Task[None]]) -> CallToolResult:
     """Return the call's result, or raise the first error of a task that runs next to it."""
-    waiting: set[asyncio.Task[Any]] = {call, *beside}
+    waiting: set[asyncio.Task[Any]] = {call, *watchers}
     while not call.done():
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in done - {call}:

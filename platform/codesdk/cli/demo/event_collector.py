@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from codesdk.cli.api_client import ApiClient
-from codesdk.cli.demo.faults import DemoFailed
+from codesdk.cli.demo.steps import DemoFailed
 from codesdk.cli.logs.history import History, fold
 from codesdk.domain.events import Event, EventType
 from codesdk.errors import Fault

@@ -108,7 +108,7 @@ def fetch_project(cache: Path, project: DemoProject = SQLPARSE, *, timeout_s: fl
         fetched = Path(folder) / project.archive
         if not fetched.is_file() or _sha256(fetched) != project.sha256:
             raise ProjectUnavailable(
-                f"pip ended well but left no {project.archive} with the pinned hash.", advice=_advice(project, cache)
+                f"pip succeeded but left no {project.archive} with the pinned hash.", advice=_advice(project, cache)
             )
         fetched.replace(archive)
     return archive
@@ -117,7 +117,7 @@ def fetch_project(cache: Path, project: DemoProject = SQLPARSE, *, timeout_s: fl
 def _download(project: DemoProject, folder: Path, timeout_s: float) -> None:
     if find_spec("pip") is None:
         raise ProjectUnavailable(
-            f"{sys.executable} has no pip to fetch {project.archive} with.", advice=_advice(project, folder.parent)
+            f"{sys.executable} has no pip to fetch {project.archive}.", advice=_advice(project, folder.parent)
         )
     pins = folder / "pins.txt"
     pins.write_text(f"{project.name}=={project.version} --hash=sha256:{project.sha256}\n", encoding="utf-8")
@@ -166,7 +166,7 @@ def _run(line: list[str], timeout_s: float) -> tuple[str, int | None]:
 def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
-    first, *_ = (errors or lines or ["it said nothing"])[0].split(". ")
+    first, *_ = (errors or lines or ["it printed nothing"])[0].split(". ")
     return first.rstrip(".") + "."
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from codesdk.cli.api_client import ApiClient
-from codesdk.cli.demo.faults import DemoFailed
+from codesdk.cli.demo.steps import DemoFailed
 from codesdk.cli.effective_settings import settings_environment
 from codesdk.cli.logs.history import History, fold
 from codesdk.cli.logs.replay import ReplayResult
@@ -61,7 +61,7 @@ class RecordCheck:
         """
         replayed = ReplayResult.model_validate(json.loads(self._replay())).history
         if replayed != fold(self._streamed):
-            raise DemoFailed("The replayed history is not the one that the stream told.")
+            raise DemoFailed("The replayed history differs from the history of the stream.")
         return replayed
 
     def _replay(self) -> str:

@@ -68,12 +68,12 @@ class DemoReport:
 
 def decision_chain(call: Call) -> Text:
     """Format the decisions: `ask by rule x → allow by user → completed`."""
-    said = Text()
+    chain = Text()
     for evaluation in call.voices:
         by = f"by rule {rules(call)}" if evaluation.source == "codesdk" else f"by {evaluation.source}"
-        said.append(evaluation.result, style=EFFECT_STYLE.get(evaluation.result, "none")).append(f" {by}", style="dim")
-        said.append(" → ", style="dim")
-    return said.append_text(outcome(call))
+        chain.append(evaluation.result, style=EFFECT_STYLE.get(evaluation.result, "none")).append(f" {by}", style="dim")
+        chain.append(" → ", style="dim")
+    return chain.append_text(outcome(call))
 
 
 def timing(call: Call) -> Text:

@@ -14,9 +14,9 @@ from typing import Any
 import platformdirs
 
 from codesdk.cli.api_client import OpenedSession
-from codesdk.cli.commands.sandbox_kind import SandboxKind
-from codesdk.cli.console.crash_log import crash_log_directory
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.commands.options import SandboxKind
+from codesdk.cli.console.files import crash_log_directory
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.demo.agent import Agent, connect_mcp, root_cause
 from codesdk.cli.demo.event_collector import EventCollector
 from codesdk.cli.demo.project import SQLPARSE, fetch_project

@@ -12,6 +12,7 @@ from typing import Any
 
 from codesdk.cli.demo.project import DemoProject
 from codesdk.domain.model import FrozenModel
+from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.local.bwrap import SYSTEM_PATH
 from codesdk.sandbox.local.launch import is_world_executable
 from codesdk.sandbox.port import DOCKER
@@ -28,6 +29,13 @@ NO_ROUTE = "Network is unreachable"
 SHOWN_MIN_S = 300.0
 SEARCH, NETWORK = "Search the source", "Try to reach the network"
 FAILING, PASSING = "Run it: it fails", "Run the project's own tests"
+
+
+class DemoFailed(Fault):
+    """A step did not end as expected, or the record does not match."""
+
+    code = "DEMO_FAILED"
+    exit_code = ExitCode.FAILED
 
 
 class Step(FrozenModel):

@@ -9,8 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from codesdk.bootstrap.maintenance import MaintenanceServices, open_maintenance_services
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import pluralize, sanitize
+from codesdk.cli.console.terminal import Printer, pluralize, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import INSTALLATION, store
@@ -22,7 +21,7 @@ from codesdk.tenancy.tenant import TenantUnknown
 
 _CHAIN_HEAD = re.compile(r"(?P<chain>[^:]+):(?P<end>[0-9]+:sha256:[0-9a-f]{64})")
 
-_INSTALLATION_HINT = " What concerns all tenants is in another: --tenant installation."
+_INSTALLATION_HINT = " Entries about all tenants are in another chain: --tenant installation."
 
 
 class HeadUnreadable(Fault):
@@ -47,26 +46,23 @@ def show(tenant: str, *, after: int, data_dir: Path | None, as_json: bool) -> No
             for entry in page:
                 after = entry.number
                 if as_json:
-                    printer.emit(entry.model_dump(mode="json"))
+                    printer.emit(entry)
                     continue
-                said = sanitize(json.dumps(entry.details, ensure_ascii=False))
+                details = sanitize(json.dumps(entry.details, ensure_ascii=False))
                 parts = f"{entry.number:>5} {entry.time[:19]}Z {entry.act:<20} {sanitize(entry.target)}"
-                printer.out.print(Text(f"{parts}  by {sanitize(entry.actor)}  {said}"), soft_wrap=True)
+                printer.out.print(Text(f"{parts}  by {sanitize(entry.actor)}  {details}"), soft_wrap=True)
             if len(page) < PAGE_SIZE:
                 break
     if not after and not as_json:
-        printer.out.print(f"Nothing is in the chain of {tenant}.{'' if tenant == INSTALLATION else _INSTALLATION_HINT}")
+        printer.out.print(f"The chain of {tenant} is empty.{'' if tenant == INSTALLATION else _INSTALLATION_HINT}")
 
 
 def seal(*, data_dir: Path | None, as_json: bool) -> None:
     """Seal new events of session logs."""
-    printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         done = Sealer(record.database, record.writer, record.clock).seal()
-    if as_json:
-        printer.emit({"sessions": done})
-    else:
-        printer.out.print(f"Sealed the log{'' if done == 1 else 's'} of {pluralize(done, 'session')}.")
+    text = f"Sealed the log{'' if done == 1 else 's'} of {pluralize(done, 'session')}."
+    Printer(as_json=as_json).answer({"sessions": done}, text)
 
 
 def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> int:
@@ -80,7 +76,7 @@ def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> i
     with open_maintenance_services(load_settings(data_dir)) as record:
         found = verify_chains(record.database, expected)
     if as_json:
-        printer.emit(found.model_dump(mode="json"))
+        printer.emit(found)
     else:
         for each in found.findings:
             printer.out.print(Text(sanitize(f"{each.chain}: {each.where}: {each.what}."), style="red"), soft_wrap=True)
@@ -94,7 +90,9 @@ def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> i
 def _parse_head(head: str) -> tuple[str, str]:
     match = _CHAIN_HEAD.fullmatch(head)
     if match is None:
-        raise HeadUnreadable(f"{head!r} is no end of a chain.", advice="Give what `codesdk audit verify` printed.")
+        raise HeadUnreadable(
+            f"{head!r} is not a chain head.", advice="Pass a head as `codesdk audit verify` prints it."
+        )
     return match["chain"], match["end"]
 
 

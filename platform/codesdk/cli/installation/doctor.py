@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode
 from codesdk.provision.checks.check import Check, Status
@@ -27,7 +27,7 @@ def run(*, data_dir: Path | None, as_json: bool) -> int:
     checks = run_checks(load_settings(data_dir))
     failed = worst_status(checks) is Status.FAIL
     if as_json:
-        shown = [{"name": c.name, "status": c.status.value, "detail": c.detail, "mend": c.mend} for c in checks]
+        shown = [{"name": c.name, "status": c.status.value, "detail": c.detail, "mend": c.fix} for c in checks]
         printer.emit({"ok": not failed, "checks": shown})
     else:
         printer.out.print(table(checks))
@@ -43,7 +43,7 @@ def table(checks: tuple[Check, ...]) -> Table:
     for check in checks:
         word, style = STATUS_STYLE[check.status]
         found = Text(check.detail)
-        if check.mend:
-            found.append(f"\n→ {check.mend}", style="cyan")
+        if check.fix:
+            found.append(f"\n→ {check.fix}", style="cyan")
         shown.add_row(Text(word, style=style), check.name, found)
     return shown

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.text import Text
 
 from codesdk.bootstrap.admin_services import AdminServices, open_admin_services
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.operator_key import read_key, write_key
 from codesdk.tenancy.first_operator import OPERATOR
@@ -39,7 +39,7 @@ def run(*, rotate: bool, data_dir: Path | None, as_json: bool) -> None:
 
 def show_key(printer: Printer, made: NewKey, what: str) -> None:
     """Print for people: the key alone on stdout, everything else on stderr."""
-    printer.progress(f"{what} ({made.key.id}) is shown this once. Keep it: only its hash is stored.")
+    printer.progress(f"{what} ({made.key.id}) is shown only once. Keep it: only its hash is stored.")
     printer.out.print(Text(made.secret), soft_wrap=True)
 
 

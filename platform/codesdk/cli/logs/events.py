@@ -9,8 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.signals import Signals
 from codesdk.domain.events import Event
@@ -39,8 +38,8 @@ def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) ->
 
 def line(event: Event) -> Text:
     """Format an event on one line."""
-    told = sorted(event.payload.items(), key=lambda item: item[0] in TRAILING_KEYS)
-    payload = sanitize(json.dumps(dict(told), ensure_ascii=False))  # JSON doesn't escape all terminal controls
+    ordered = sorted(event.payload.items(), key=lambda item: item[0] in TRAILING_KEYS)
+    payload = sanitize(json.dumps(dict(ordered), ensure_ascii=False))  # JSON doesn't escape all terminal controls
     short = payload if len(payload) <= MAX_PAYLOAD_CHARS else f"{payload[:MAX_PAYLOAD_CHARS]}…"
     return Text.assemble(
         (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type!s:<27} ", "cyan"), short

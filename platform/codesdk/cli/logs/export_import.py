@@ -7,15 +7,14 @@ import secrets
 import sys
 from pathlib import Path
 
-from codesdk.archive.log_export import ExportSummary, export_logs
+from codesdk.archive.log_export import export_logs
 from codesdk.archive.log_import import import_logs
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.cli.admin import DATA_DIRECTORY_PRINCIPAL
 from codesdk.cli.artifact_files import FileRefused
-from codesdk.cli.console.output_file import private_opener
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import pluralize
+from codesdk.cli.console.files import private_opener
+from codesdk.cli.console.terminal import Printer, pluralize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 
@@ -44,7 +43,6 @@ def export_to(
     """
     if (session is None) != every:
         raise NoSessionSelected("Name a session, or --all.", advice="See `codesdk sessions list`.")
-    printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         if output is None:
             export_logs(record, sys.stdout, session, artifacts)
@@ -60,7 +58,8 @@ def export_to(
             raise FileRefused(f"The export cannot be written: {error}.", advice="Name another --output.") from error
         finally:
             fresh.unlink(missing_ok=True)
-    _report_export(printer, done, output)
+    text = f"Exported {_summary(done.sessions, done.events, done.artifacts)} to {output}."
+    Printer(as_json=as_json).answer(done.model_dump() | {"path": str(output)}, text)
 
 
 def import_from(
@@ -71,21 +70,16 @@ def import_from(
     Raises:
         FileRefused: it can't be read.
     """
-    printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         try:
             done = import_logs(record, file, tenant, artifacts)
         except OSError as error:
             raise FileRefused(f"{file} cannot be read: {(error.strerror or str(error)).lower()}.") from error
-    if as_json:
-        printer.emit(done.model_dump())
-    else:
-        printer.out.print(f"Imported {_summary(done.sessions, done.events, done.artifacts)}.")
+    Printer(as_json=as_json).answer(done, f"Imported {_summary(done.sessions, done.events, done.artifacts)}.")
 
 
 def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> None:
     """Remove old closed sessions."""
-    printer = Printer(as_json=as_json)
     with open_maintenance_services(load_settings(data_dir)) as record:
         retention = Retention(
             database=record.database, writer=record.writer, artifacts=record.artifacts, clock=record.clock
@@ -96,22 +90,12 @@ def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> No
             actor=DATA_DIRECTORY_PRINCIPAL.id,
             dry=dry,
         )
-    said = _summary(len(done.sessions), done.events, done.artifacts)
-    if as_json:
-        printer.emit(done.model_dump() | {"dry_run": dry})
-    elif dry:
-        printer.out.print(f"{said} would be removed.")
-    else:
-        printer.out.print(f"Removed {said}; the artifacts' bytes go in a day.")
+    summary = _summary(len(done.sessions), done.events, done.artifacts)
+    text = (
+        f"{summary} would be removed." if dry else f"Removed {summary}; the artifacts' bytes are deleted within a day."
+    )
+    Printer(as_json=as_json).answer(done.model_dump() | {"dry_run": dry}, text)
 
 
 def _summary(sessions: int, events: int, artifacts: int) -> str:
     return f"{pluralize(sessions, 'session')}, {pluralize(events, 'event')}, {pluralize(artifacts, 'artifact')}"
-
-
-def _report_export(printer: Printer, done: ExportSummary, output: Path) -> None:
-    if printer.as_json:
-        printer.emit(done.model_dump() | {"path": str(output)})
-    else:
-        said = _summary(done.sessions, done.events, done.artifacts)
-        printer.out.print(f"Exported {said} to {output}.", soft_wrap=True)

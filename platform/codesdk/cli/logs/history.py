@@ -72,7 +72,7 @@ def fold(events: Iterable[Event]) -> History:
     for event in events:
         seq += 1
         if event.seq != seq:
-            raise SequenceGap(f"Event {event.seq} stands where {seq} should.")
+            raise SequenceGap(f"The log has event {event.seq} where {seq} should be.")
         closed = closed or event.type is EventType.SANDBOX_SESSION_CLOSED
         call_id = event.payload.get("tool_call_id")
         if isinstance(call_id, str):
@@ -82,8 +82,8 @@ def fold(events: Iterable[Event]) -> History:
 
 
 def _reduce(call: Call, event: Event) -> dict[str, Any]:
-    tell = _REDUCERS.get(event.type) if isinstance(event.type, EventType) else None
-    return tell(call, event) if tell is not None else {}
+    reducer = _REDUCERS.get(event.type) if isinstance(event.type, EventType) else None
+    return reducer(call, event) if reducer is not None else {}
 
 
 def _requested(_call: Call, event: Event) -> dict[str, Any]:
@@ -91,24 +91,24 @@ def _requested(_call: Call, event: Event) -> dict[str, Any]:
 
 
 def _evaluated(call: Call, event: Event) -> dict[str, Any]:
-    said = event.payload
-    evaluation = Evaluation(source=said["source"], result=said["result"], rule=said.get("rule"))
-    return {"voices": (*call.voices, evaluation), "reason": said.get("reason") or call.reason}
+    payload = event.payload
+    evaluation = Evaluation(source=payload["source"], result=payload["result"], rule=payload.get("rule"))
+    return {"voices": (*call.voices, evaluation), "reason": payload.get("reason") or call.reason}
 
 
 def _denied(_call: Call, event: Event) -> dict[str, Any]:
-    said = event.payload
-    return {"state": "denied", "code": said.get("code"), "reason": said["reason"], "ended_at": event.time}
+    payload = event.payload
+    return {"state": "denied", "code": payload.get("code"), "reason": payload["reason"], "ended_at": event.time}
 
 
 def _completed(_call: Call, event: Event) -> dict[str, Any]:
-    said = event.payload
+    payload = event.payload
     return {
-        "state": "failed" if said["is_error"] else "completed",
-        "code": said.get("code"),
-        "run_ms": said.get("duration_ms"),
+        "state": "failed" if payload["is_error"] else "completed",
+        "code": payload.get("code"),
+        "run_ms": payload.get("duration_ms"),
         "ended_at": event.time,
-        "result": said.get("result_preview"),
+        "result": payload.get("result_preview"),
     }
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.logs.history import History, fold
 from codesdk.cli.logs.history_table import calls_table
@@ -40,7 +39,7 @@ def replay(session: str, *, data_dir: Path | None, as_json: bool) -> int:
     printer = Printer(as_json=as_json)
     replayed = compare(read_stored_log(load_settings(data_dir), session))
     if as_json:
-        printer.emit(replayed.model_dump(mode="json"))
+        printer.emit(replayed)
     else:
         _print_result(printer, replayed)
     return ExitCode.FAILED if replayed.violation or replayed.differences else ExitCode.OK
@@ -54,24 +53,23 @@ def compare(record: StoredLog) -> ReplayResult:
         with contextlib.suppress(ValueError, KeyError):  # a broken log may still fold partly
             history = fold(record.events)
         return ReplayResult(history=history, violation=violation.message, imported=record.imported)
-    told = fold_transcript(record.events).calls
-    differences = tuple(_differences(record, told))
+    differences = tuple(_differences(record, fold_transcript(record.events).calls))
     return ReplayResult(history=fold(record.events), differences=differences, imported=record.imported)
 
 
-def _differences(record: StoredLog, told: Iterable[ToolCallRecord]) -> Iterator[str]:
+def _differences(record: StoredLog, calls: Iterable[ToolCallRecord]) -> Iterator[str]:
     if record.head != len(record.events):
         yield f"the session counts {record.head} events, the log has {len(record.events)}"
     if record.imported:
         return
-    last = {call.tool_call_id: call for call in told}  # a row describes the newest attempt
+    last = {call.tool_call_id: call for call in calls}  # a row describes the newest attempt
     stored = {row.identity.tool_call_id: row for row in record.calls}
     for call_id in {**last, **stored}:
         call, row = last.get(call_id), stored.get(call_id)
         if call is None:
-            yield f"{call_id} has a row, and no event"
+            yield f"{call_id} has a row, but no event"
         elif row is None:
-            yield f"{call_id} has events, and no row"
+            yield f"{call_id} has events, but no row"
         else:
             for what, in_log, in_row in _compared_fields(call, row):
                 if in_log != in_row:
@@ -106,6 +104,6 @@ def _print_result(printer: Printer, replayed: ReplayResult) -> None:
     for difference in replayed.differences:
         printer.out.print(Text(sanitize(difference), style="red"), soft_wrap=True)
     if replayed.imported:
-        printer.out.print("The session was imported: its log is all that there is of its calls here.", style="dim")
+        printer.out.print("The session was imported, so there are no stored calls to compare with.", style="dim")
     elif not replayed.differences:
-        printer.out.print("What is stored of the calls says the same.", style="dim")
+        printer.out.print("The stored calls match the log.", style="dim")

@@ -39,21 +39,22 @@ def read_stored_log(settings: Settings, session: str) -> StoredLog:
         StorageUnavailable: the database doesn't answer.
         SchemaTooNew, EventUnreadable: this version can't read an event.
     """
-    place = settings.data_dir / "codesdk.db"
-    if not settings.database_url and not place.exists():
+    if not settings.has_database():
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice="Name another --data-dir.")
-    of = SessionId(session)
+    session_id = SessionId(session)
     with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
         log = EventLog(database, SystemClock(), LocalHints())
         with database.read() as connection:
-            imported = session_store.imported_at(connection, of) is not None
-            calls = [call for state in CallState for call in call_store.list_in_state(connection, state, session=of)]
+            imported = session_store.imported_at(connection, session_id) is not None
+            calls = [
+                call for state in CallState for call in call_store.list_in_state(connection, state, session=session_id)
+            ]
         events: list[Event] = []
-        while page := log.read(of, events[-1].seq if events else 0):
+        while page := log.read(session_id, events[-1].seq if events else 0):
             events += page
             if len(page) < PAGE_SIZE:
                 break
-        head = log.head(of)
+        head = log.head(session_id)
     if not events:
-        raise SessionUnknown(f"The database holds no session {session}.", advice="See `codesdk sessions list`.")
+        raise SessionUnknown(f"The database has no session {session}.", advice="See `codesdk sessions list`.")
     return StoredLog(events, head, calls, imported)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.commands.options import Json
+
 policy_app = typer.Typer(help="Write, test and compare policy bundles.", no_args_is_help=True)
 shadow_app = typer.Typer(help="Evaluate a bundle on live calls without enforcing it.", no_args_is_help=True)
 policy_app.add_typer(shadow_app, name="shadow")
@@ -93,7 +95,7 @@ def explain(
     *,
     command: Annotated[str | None, typer.Option("--command", "-c", help="A shell command instead of a call.")] = None,
     policies: Policies = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> int:
     """Explain the decision on one call, with the result of every rule."""
     from codesdk.cli.policy.decisions import run_explain
@@ -170,11 +172,10 @@ def fmt(
 Tenant = Annotated[bool, typer.Option("--tenant", help="The rules of your own tenant instead of the shared ones.")]
 Wanted = Annotated[str, typer.Argument(metavar="DIR|HASH", help="A bundle directory, or a version's hash.")]
 Comment = Annotated[str, typer.Option("--comment", "-m", help="Comment for the record.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @policy_app.command()
-def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: Json = False) -> int:
     """List policy versions and who promoted them."""
     from codesdk.cli.policy.versions import list_versions
 
@@ -183,7 +184,7 @@ def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson =
 
 @policy_app.command()
 def promote(
-    wanted: Wanted, *, comment: Comment = "", tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False
+    wanted: Wanted, *, comment: Comment = "", tenant: Tenant = False, data_dir: DataDir = None, json: Json = False
 ) -> int:
     """Put a bundle that passes its own tests into force, instead of the files."""
     from codesdk.cli.policy.versions import promote as put
@@ -200,7 +201,7 @@ def rollback(
     ] = False,
     tenant: Tenant = False,
     data_dir: DataDir = None,
-    json: AsJson = False,
+    json: Json = False,
 ) -> int:
     """Go back to the version that was in force before."""
     from codesdk.cli.policy.versions import roll_back
@@ -209,7 +210,7 @@ def rollback(
 
 
 @shadow_app.command("start")
-def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = None, json: Json = False) -> int:
     """Start a shadow: evaluate a bundle on live calls. Replaces a running shadow."""
     from codesdk.cli.policy.versions import start_shadow as start
 
@@ -217,7 +218,7 @@ def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = 
 
 
 @shadow_app.command("status")
-def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: Json = False) -> int:
     """Show how the shadow bundle decided live calls so far."""
     from codesdk.cli.policy.versions import shadow_status
 
@@ -225,7 +226,7 @@ def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJso
 
 
 @shadow_app.command("stop")
-def stop_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+def stop_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: Json = False) -> int:
     """Stop the shadow and show how it decided."""
     from codesdk.cli.policy.versions import shadow_status
 

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from codesdk.cli.api_client import NotRunning
-from codesdk.cli.console.text import pluralize
+from codesdk.cli.console.terminal import pluralize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy import Format
 from codesdk.cli.policy.decisions import NotACall, parse_trial
@@ -87,7 +87,7 @@ def active_bundles(settings: Settings, known_tools: list[str]) -> Iterator[Recor
         StorageUnavailable, SchemaBehind: the database doesn't answer, or has an older version's schema.
         PolicyInvalid: a version in force needs tools that are missing.
     """
-    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+    if not settings.has_database():
         yield None
         return
     with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
@@ -116,7 +116,7 @@ def read_recorded_calls(settings: Settings, days: float) -> Iterator[PolicyQuery
     Raises:
         NotRunning: there is no database. StorageUnavailable: it doesn't answer. SchemaBehind: its schema is older.
     """
-    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+    if not settings.has_database():
         advice = "Name another --data-dir, or give calls in a file with --calls."
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
     # No time limit: the query for the first page scans all older calls.

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.policy.loading import PolicyContext, load
 from codesdk.domain.decisions import Decision
 from codesdk.errors import ExitCode, Fault
@@ -72,8 +72,8 @@ def run_explain(call: str | None, command: str | None, policies: Path | None, *,
     for column in ("rule", "effect", "matches", "why"):
         shown.add_column(column, overflow="fold")
     for entry in decision.trace:
-        said = "error" if entry.error else ("yes" if entry.matched else "no")
-        shown.add_row(entry.rule, entry.effect, said, entry.why)
+        matches = "error" if entry.error else ("yes" if entry.matched else "no")
+        shown.add_row(entry.rule, entry.effect, matches, entry.why)
     printer.out.print(shown)
     return ExitCode.OK
 
@@ -100,7 +100,7 @@ def parse_trial(line: bytes) -> PolicyQuery:
             raise NotACall(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from error
         # The parser's line number is within this one line; the caller adds its own.
         why = f"{error.msg}, at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise NotACall(f"This is no JSON object: {why or 'it is too deep'}.") from error
+        raise NotACall(f"This is not a JSON object: {why or 'it is nested too deeply'}.") from error
 
 
 def _decision_json(decision: Decision) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.documents import DocumentUnreadable, format_yaml
 from codesdk.errors import ExitCode
 from codesdk.policy import PolicyInvalid, policy_schema

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from codesdk.cli.policy import Format
 from codesdk.cli.policy.loading import bundle_directory, known_tools, load
-from codesdk.cli.policy.reports import Item, Kind, Report, write
+from codesdk.cli.policy.reports import Item, Kind, Report, write, write_findings
 from codesdk.domain.clock import SystemClock
 from codesdk.errors import ExitCode
 from codesdk.policy import Bundle, lint
@@ -19,13 +19,7 @@ def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
     place = bundle_directory(directory)
     tools = known_tools()
     findings = lint(place, list(tools), tool_schemas=tools, day=SystemClock().now().date())
-    items = [Item(f.file, f.line, f.column, f.message, "error" if f.fatal else "warning") for f in findings]
-    fatal = any(finding.fatal for finding in findings)
-    summary = f"{place}: {len(findings)} finding{'s' * (len(findings) != 1)}" if findings else f"{place}: nothing found"
-    write(Report("lint", items, summary, {"findings": len(findings), "usable": not fatal}), form)
-    if fatal:
-        return ExitCode.DATA
-    return ExitCode.FAILED if strict and findings else ExitCode.OK
+    return write_findings(str(place), findings, form, strict=strict)
 
 
 def run_tests(directory: Path | None, form: Format, *, mutants: bool, cover: bool) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.policy import Format
+from codesdk.errors import ExitCode
+from codesdk.policy.bundles.bundle import Finding as PolicyFinding
+from codesdk.registry import Finding as ManifestFinding
 
 Kind = Literal["error", "warning", "passed"]
 _STYLE = {"error": "red", "warning": "yellow", "passed": "green"}
@@ -43,8 +47,8 @@ def write(report: Report, form: Format) -> None:
     printer = Printer(as_json=form is Format.JSON)
     match form:
         case Format.JSON:
-            told = [asdict(item) for item in report.items if item.kind != "passed"]
-            printer.emit({**report.facts, "summary": report.summary, "items": told})
+            items = [asdict(item) for item in report.items if item.kind != "passed"]
+            printer.emit({**report.facts, "summary": report.summary, "items": items})
         case Format.JUNIT:
             printer.out.print(Text(_junit(report)), soft_wrap=True)
         case Format.GITHUB:
@@ -57,6 +61,19 @@ def write(report: Report, form: Format) -> None:
                 if item.kind != "passed":
                     printer.out.print(_line(item), soft_wrap=True)
             printer.out.print(Text(report.summary), soft_wrap=True)
+
+
+def write_findings(
+    where: str, findings: Sequence[PolicyFinding | ManifestFinding], form: Format, *, strict: bool
+) -> int:
+    """Print what a lint found. Returns 65 if a finding is fatal, and 1 for any other with `strict`."""
+    items = [Item(f.file, f.line, f.column, f.message, "error" if f.fatal else "warning") for f in findings]
+    fatal = any(finding.fatal for finding in findings)
+    summary = f"{where}: {len(findings)} finding{'s' * (len(findings) != 1)}" if findings else f"{where}: nothing found"
+    write(Report("lint", items, summary, {"findings": len(findings), "usable": not fatal}), form)
+    if fatal:
+        return ExitCode.DATA
+    return ExitCode.FAILED if strict and findings else ExitCode.OK
 
 
 def _line(item: Item) -> Text:

@@ -21,10 +21,8 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import require_current_schema
 from codesdk.toolcalls.records import policy_inputs
 
-_ALREADY_ALLOWED = "# Nothing is suggested: such a call is allowed already."
-_DECIDED_BY_MODE = (
-    "# Nothing is suggested: the rules allow such a call. The session's mode asks, and no rule changes that."
-)
+_ALREADY_ALLOWED = "# No suggestion: such a call is allowed already."
+_DECIDED_BY_MODE = "# No suggestion: the rules allow such a call. The session's mode asks, and no rule changes that."
 
 
 def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) -> int:
@@ -41,23 +39,23 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
         raise NotACall(f"There is no tool {trial.tool}.")
     bundle = _active_bundle(loaded, trial, policies, data_dir)
     now = evaluate(trial, loaded.tools, bundle)
-    said = f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."
+    header = f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."
     # Compare without the mode: no rule helps where mode `ask` asks, and one does where only `yolo` allows.
     if evaluate(trial.model_copy(update={"mode": PermissionMode.AUTO}), loaded.tools, bundle).effect is Effect.ALLOW:
-        sys.stdout.write(f"{said}\n{_ALREADY_ALLOWED if now.effect is Effect.ALLOW else _DECIDED_BY_MODE}\n")
+        sys.stdout.write(f"{header}\n{_ALREADY_ALLOWED if now.effect is Effect.ALLOW else _DECIDED_BY_MODE}\n")
         return ExitCode.OK
     rule = suggest_rule(trial, loaded.tools[trial.tool])
-    out = [said]
+    out = [header]
     if now.effect is Effect.DENY:
         out += [
             f"# {' '.join(now.reason.split())}",
-            "# What follows would ALLOW a call that is denied now: take it only where the deny is the mistake.",
+            "# The rule below would ALLOW a call that is denied now: use it only if the deny is a mistake.",
         ]
     if now.rules and now.effect is not Effect.ALLOW:
-        out.append("# That rule stays stricter than this one: write the exception into its `unless` instead.")
-    out += ["# For a file of the bundle, beneath `rules:`", dump_yaml([rule]).rstrip(), ""]
+        out.append("# The rule above stays stricter than this one: write the exception into its `unless` instead.")
+    out += ["# For a file of the bundle, below `rules:`", dump_yaml([rule]).rstrip(), ""]
     out += [
-        "# For a file in the bundle's folder `tests`, beneath `cases:`",
+        "# For a file in the bundle's folder `tests`, below `cases:`",
         dump_yaml([suggest_case(trial, rule)]).rstrip(),
     ]
     sys.stdout.write("\n".join(out) + "\n")
@@ -80,7 +78,7 @@ def _active_bundle(loaded: PolicyContext, trial: PolicyQuery, policies: Path | N
 def _recorded_trial(call: str, data_dir: Path | None) -> PolicyQuery:
     settings = load_settings(data_dir)
     found = None
-    if settings.database_url or (settings.data_dir / "codesdk.db").exists():
+    if settings.has_database():
         with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
             require_current_schema(database)
             found = policy_inputs.input_of_call(database, call)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import Printer, ResponsiveTable, format_time
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy.decisions import NotACall
 from codesdk.errors import ExitCode
@@ -32,13 +30,13 @@ def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
         marks = [name for name, on in (("in force", one["active"]), ("shadow", one["shadow"])) if on]
         marks += ["pinned"] if one["hash"] == found["pinned"] else []
         shown.add_row(
-            one["hash"], one["name"], _format_time(one["made_at"]), one["made_by"] or "files", ", ".join(marks)
+            one["hash"], one["name"], format_time(one["made_at"]), one["made_by"] or "files", ", ".join(marks)
         )
     printer.rows(shown)
     record = ResponsiveTable("when (UTC)", "what", "version", "before", "by", "comment", folds=("comment",))
     for entry in found["changes"]:
         short = [(entry[name] or "")[:SHORT_HASH_CHARS] for name in ("hash", "before")]
-        record.add_row(_format_time(entry["at"]), entry["action"], *short, entry["by"] or "files", entry["comment"])
+        record.add_row(format_time(entry["at"]), entry["action"], *short, entry["by"] or "files", entry["comment"])
     printer.rows(record)
     return ExitCode.OK
 
@@ -55,7 +53,8 @@ def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, a
     for finding in made["findings"]:
         printer.out.print(f"warning: {finding}", soft_wrap=True, markup=False)
     printer.out.print(
-        f"{made['version']['hash']} is in force; `codesdk policy rollback` takes it back.", soft_wrap=True
+        f"{made['version']['hash']} is in force; `codesdk policy rollback` reverts to the version before.",
+        soft_wrap=True,
     )
     return ExitCode.OK
 
@@ -63,29 +62,20 @@ def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, a
 def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bool, as_json: bool) -> int:
     """Go back to the previous version, or to the files."""
     body = {"layer": _layer(tenant=tenant), "comment": comment, "to_files": to_files}
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         back = daemon.request("POST", "/v1/policy/rollback", json=body)
-    if as_json:
-        printer.emit(back)
-    else:
-        so = (
-            " as the files say." if to_files else "; the files decide again after `codesdk policy rollback --to-files`."
-        )
-        printer.out.print(f"{back['hash'] or 'Nothing'} is in force{so}", soft_wrap=True)
+    how = ", from the files." if to_files else ". `codesdk policy rollback --to-files` puts the files into force."
+    Printer(as_json=as_json).answer(back, f"{back['hash'] or 'Nothing'} is in force{how}")
     return ExitCode.OK
 
 
 def start_shadow(wanted: str, data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     """Start a shadow bundle on live calls."""
     body = {"layer": _layer(tenant=tenant), **_version_or_files(wanted)}
-    printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
         made = daemon.request("POST", "/v1/policy/shadow", json=body)
-    if as_json:
-        printer.emit(made)
-    else:
-        printer.out.print(f"{made['hash']} is tried; `codesdk policy shadow status` says what it does.", soft_wrap=True)
+    text = f"{made['hash']} runs as a shadow; `codesdk policy shadow status` shows its decisions."
+    Printer(as_json=as_json).answer(made, text)
     return ExitCode.OK
 
 
@@ -101,12 +91,12 @@ def shadow_status(data_dir: Path | None, *, tenant: bool, as_json: bool, end: bo
         printer.emit(found)
         return ExitCode.OK
     if found["version"] is None:
-        printer.out.print("Nothing is tried.")
+        printer.out.print("No shadow runs.")
         return ExitCode.OK
     total = sum(one["count"] for one in found["differences"])
     other = sum(one["count"] for one in found["differences"] if one["before"] != one["after"])
-    said = f"{found['version']['hash']}: {total} calls, {other} decided in another way, {found['skipped']} skipped"
-    printer.out.print(said, soft_wrap=True)
+    summary = f"{found['version']['hash']}: {total} calls, {other} decided differently, {found['skipped']} skipped"
+    printer.out.print(summary, soft_wrap=True)
     shown = ResponsiveTable("decided", "candidate", "by", "calls", "last call")
     for one in found["differences"]:
         shown.add_row(
@@ -128,7 +118,3 @@ def _version_or_files(given: str) -> dict[str, Any]:
         advice = "`codesdk policy versions` shows hashes; eight digits of one are enough."
         raise NotACall(f"{given} is neither a directory nor a hash.", advice=advice)
     return {"files": {**read_bundle_texts(directory), **read_test_texts(directory)}}
-
-
-def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

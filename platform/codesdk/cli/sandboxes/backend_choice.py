@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codesdk.cli.commands.sandbox_kind import SandboxKind
+from codesdk.cli.commands.options import SandboxKind
 from codesdk.provision.system import bubblewrap
 from codesdk.provision.system.command import ProgressCallback
 from codesdk.sandbox.local.confinement import detect_confinement

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import Printer, ResponsiveTable
 from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import Fault
 from codesdk.provision.engines import docker_engine
@@ -79,7 +77,7 @@ def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
     printer.out.print(f"{image} can be a sandbox: Python {version}, id {found.id}", soft_wrap=True)
     if not listed:
         name = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
-        printer.out.print(f"A profile may name it once images.yaml lists it:  {name}: {found.id}", soft_wrap=True)
+        printer.out.print(f"To let profiles use it, add to images.yaml:  {name}: {found.id}", soft_wrap=True)
 
 
 def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
@@ -96,20 +94,20 @@ def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
         printer.emit({"builds": rows})
         return
     for row in rows:
-        state = f"not removed: {row['problem']}" if row["problem"] else "removed" if row["removed"] else "can go"
+        state = f"not removed: {row['problem']}" if row["problem"] else "removed" if row["removed"] else "unused"
         megabytes = row["size_bytes"] / 1e6
         printer.out.print(
-            f"{row['name']}  {row['id'][7:19]}  {megabytes:.0f} MB with what it shares  {state}", soft_wrap=True
+            f"{row['name']}  {row['id'][7:19]}  {megabytes:.0f} MB including shared layers  {state}", soft_wrap=True
         )
     if not rows:
-        printer.out.print("Nothing to remove: every build of ours is current, in use, or below one that is.")
+        printer.out.print("Nothing to remove: every build of ours is current, in use, or the base of one that is.")
     elif not yes:
         printer.out.print("Nothing was removed. `codesdk images prune --yes` removes these.")
 
 
 def _images_in_use(settings: Settings) -> set[str]:
     """Return the images that this installation's workers offer or its sessions use."""
-    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+    if not settings.has_database():
         return set()
     with (
         closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database,
@@ -149,8 +147,7 @@ def open_image_store(settings: Settings, printer: Printer) -> Iterator[ImageStor
         Fault: no engine answers, or the operator's allowlist is invalid.
     """
     settings.prepare_data_dir()  # needs the instance id, which labels the probe container
-    environ = {**os.environ, **({"CODESDK_DOCKER_HOST": host} if (host := settings.docker_host) else {})}
-    engine = docker_engine.ensure(printer.progress, environ=environ)
+    engine = docker_engine.ensure(printer.progress, docker_host=settings.docker_host)
     try:
         yield ImageStore(settings, engine)
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codesdk.cli.client_config import config_file
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.sandboxes.images import open_image_store
 from codesdk.provision.images import mcp_packages
@@ -25,7 +25,7 @@ def image_of(name: str) -> str:
         InputWrong: the server name is invalid.
     """
     if _NAME.fullmatch(name) is None:
-        raise InputWrong(f"{name!r} is no name of a server.", advice="Write letters, digits and `-`: time")
+        raise InputWrong(f"{name!r} is not a server name.", advice="Use lower-case letters, digits and `-`: time")
     return f"mcp-{name}"
 
 
@@ -38,7 +38,7 @@ def parse_package(given: str) -> ServerPackage:
     found = mcp_packages.parse_package(given)
     if found is None:
         advice = "Name one version: pypi:mcp-server-time==2026.10.19, or npm:@modelcontextprotocol/server-filesystem@2026.8.31"
-        raise InputWrong(f"{given!r} is no package of one version.", advice=advice)
+        raise InputWrong(f"{given!r} is not a package with an exact version.", advice=advice)
     return found
 
 
@@ -58,7 +58,7 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise InputWrong(
-                f"{folder} cannot be made: {error.strerror}.", advice="Go to another directory."
+                f"{folder} cannot be created: {error.strerror}.", advice="Go to another directory."
             ) from error
         if not (folder / "Dockerfile").exists():  # keep the operator's own Dockerfile
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
@@ -73,11 +73,11 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
     if as_json:
         printer.emit({"image": image, "id": made.id, "listed": text is not None, "locks": locks})
         return
-    listed = f"{place} lists it." if text is not None else f"Add to {place}, beneath `images:`:  {image}: {made.id}"
+    listed = f"{place} lists it." if text is not None else f"Add to {place}, below `images:`:  {image}: {made.id}"
     for line in (
         f"{image}  {made.id}",
         listed,
-        f"Keep {' and '.join(locks)}: the same files are fetched from them again.",
+        f"Keep {' and '.join(locks)}: they pin the files that are fetched.",
         f"Next: codesdk tools pin {name}",
     ):
         printer.out.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.shutdown import remove_engine_sandboxes
 from codesdk.errors import ExitCode, Fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.errors import ExitCode
 from codesdk.provision.engines import docker_engine
 from codesdk.provision.images import sandbox_images
@@ -57,8 +56,7 @@ def run(*, runtime: str, only: str, as_json: bool) -> int:
 def _selfcheck_sandboxes(runtime: str, printer: Printer) -> Iterator[ProbeContext]:
     """Yield sandboxes under a temporary instance id; all are removed at the end."""
     settings = Settings()
-    chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
-    engine = docker_engine.ensure(printer.progress, environ={**os.environ, **chosen})
+    engine = docker_engine.ensure(printer.progress, docker_host=settings.docker_host)
     try:
         image = sandbox_images.ensure_image_built(engine, printer.progress, images=settings.images_dir)
         instance = f"selfcheck-{secrets.token_hex(8)}"
@@ -96,7 +94,5 @@ def table(outcomes: list[Outcome]) -> Table:
 def _summary(outcomes: list[Outcome], runtime: str) -> Text:
     counts = Counter(outcome.status for outcome in outcomes)
     failed = counts[Status.FAIL]
-    text = (
-        f"{runtime}: {counts[Status.PASS]} seen, {failed} failed, {counts[Status.EXEMPT]} that this runtime cannot show"
-    )
+    text = f"{runtime}: {counts[Status.PASS]} passed, {failed} failed, {counts[Status.EXEMPT]} not applicable to this runtime"
     return Text(text, style="bold red" if failed else "bold green")

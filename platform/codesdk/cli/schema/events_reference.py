@@ -84,8 +84,8 @@ def _is_required(field: FieldInfo) -> bool:
     return field.is_required() or get_origin(field.annotation) is Literal  # always sent despite its default
 
 
-def _cell(said: str | None) -> str:
-    return " ".join((said or "").split()).replace("|", "\\|")
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
 
 
 def _type(annotation: Any) -> str:  # noqa: PLR0911 - one line for each kind of type

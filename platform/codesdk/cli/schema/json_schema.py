@@ -59,9 +59,9 @@ def _name(reference: dict[str, Any]) -> str:
 
 
 def _describe(definition: dict[str, Any], model: Model) -> None:
-    for name, said in field_docs(model).items():
+    for name, text in field_docs(model).items():
         if name in definition.get("properties", {}):
-            definition["properties"][name]["description"] = " ".join(said.split())
+            definition["properties"][name]["description"] = " ".join(text.split())
 
 
 def _payload_condition(kind: str, payload: dict[str, Any]) -> dict[str, Any]:

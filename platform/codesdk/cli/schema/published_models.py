@@ -97,6 +97,6 @@ def _own_docs(model: Model) -> dict[str, str]:
     found = {}
     for field, text in zip(body.body, body.body[1:], strict=False) if isinstance(body, ast.ClassDef) else ():
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                found[name] = inspect.cleandoc(said)
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                found[name] = inspect.cleandoc(doc)
     return found

@@ -1,4 +1,4 @@
-"""Prints how to connect to a session that `codesdk up` opened."""
+"""Prints how to connect to a session, and where the running worker runs its tools."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from codesdk.cli.api_client import OpenedSession
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.session.agent_commands import call_limit_s, connect_commands
-from codesdk.cli.session.execution_environment import execution_env
 from codesdk.sandbox.port import DOCKER
-from codesdk.settings import Settings
+from codesdk.settings import Settings, runfile
 
 
 def opened_as_json(opened: OpenedSession, **more: Any) -> dict[str, Any]:
@@ -33,4 +33,18 @@ def print_connection_info(console: Console, opened: OpenedSession, settings: Set
     for agent, line in connect_commands(opened.mcp_url, opened.token, limit_s).items():
         console.print(Text(f"\n  {agent}", style="bold cyan"))
         console.print(Text(line), soft_wrap=True)
-    console.print("\n  [dim]Gemini CLI keeps its own tools beside these; what they do is not governed here.[/dim]\n")
+    console.print("\n  [dim]Gemini CLI keeps its own tools next to these; no policy applies to them.[/dim]\n")
+
+
+def execution_env(settings: Settings) -> str | None:
+    """Return the execution environment as in events; None if no worker runs."""
+    worker = runfile.read(settings.data_dir, "worker")
+    found = worker.get("execution_env") if worker else None
+    return str(found) if found else None
+
+
+def warn_if_not_container(printer: Printer, settings: Settings) -> None:
+    """Warn if the worker runs tools as processes of this machine."""
+    found = execution_env(settings)
+    if found not in (None, DOCKER):
+        printer.warn(f"{found}: sandboxes here are processes of this machine, not containers.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from codesdk.cli.api_client import ApiClient, OpenedSession
-from codesdk.cli.console.text import pluralize
+from codesdk.cli.console.terminal import pluralize
 from codesdk.cli.session.workspace_archive import pack
 from codesdk.documents import DocumentUnreadable, read_text
 from codesdk.domain.decisions import PermissionMode

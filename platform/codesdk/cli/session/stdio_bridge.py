@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from codesdk.cli.api_client import connect
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.create import create_session
 from codesdk.cli.stack.signals import Signals

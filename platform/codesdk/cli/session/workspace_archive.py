@@ -44,7 +44,7 @@ def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
     except OSError as error:
         where = error.filename or directory
         raise WorkspaceRefused(
-            f"{where} cannot be read: {(error.strerror or str(error)).lower()}.", advice="Mend its mode, or ignore it."
+            f"{where} cannot be read: {(error.strerror or str(error)).lower()}.", advice="Fix its mode, or ignore it."
         ) from error
 
 

@@ -30,7 +30,7 @@ def lock_data_dir(settings: Settings) -> IO[str]:
     if isinstance(held, str):
         raise AlreadyUp(
             f"CodeSDK already runs on {settings.data_dir} (process {held}).",
-            advice="Use that one, stop it, or give this one another --data-dir and --port.",
+            advice="Use or stop that one, or choose another --data-dir and --port.",
         )
     return held
 
@@ -51,5 +51,5 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             raise PortTaken(
                 f"{host}:{port} cannot be used: {(error.strerror or str(error)).lower()}.",
-                advice="Give another with --port (0 takes any free one), or stop what listens there.",
+                advice="Choose another with --port (0 takes any free one), or stop what listens there.",
             ) from error

@@ -74,10 +74,10 @@ class ManagedProcess:
 
     def ready(self) -> dict[str, Any] | None:
         """Return the content of its run file; None until it is ready."""
-        said = runfile.read(self._settings.data_dir, self.name)
-        return said if said is not None and self._process is not None and said.get("pid") == self._process.pid else None
+        content = runfile.read(self._settings.data_dir, self.name)
+        return content if content and self._process is not None and content.get("pid") == self._process.pid else None
 
-    def sign(self) -> object:
+    def last_heartbeat(self) -> object:
         """Return its last heartbeat; None if it sends none."""
         if not self._heartbeats or self.ready() is None:
             return None
@@ -97,13 +97,13 @@ class ManagedProcess:
         Raises:
             ChildFailed: it exited or timed out; the message has the end of its output.
         """
-        while (said := self.ready()) is None:
+        while (content := self.ready()) is None:
             if self.ended is not None:
                 raise ChildFailed(f"The {self.name} process did not start: {self.output_tail()}", advice=self._advice())
             if time.monotonic() > until:
-                raise ChildFailed(f"The {self.name} process is not ready in time.", advice=self._advice())
+                raise ChildFailed(f"The {self.name} process was not ready in time.", advice=self._advice())
             time.sleep(POLL_S)
-        return said
+        return content
 
     def stop(self, grace_s: float) -> None:
         """Stop it: SIGTERM, wait `grace_s` seconds, SIGKILL to its process group. Idempotent."""
@@ -123,12 +123,12 @@ class ManagedProcess:
         with self.log.open("rb") as log:
             log.seek(self._log_offset)
             lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        said = next(
+        error = next(
             (line.removeprefix(ERROR_PREFIX) for line in reversed(lines) if line.startswith(ERROR_PREFIX)), None
         )
-        if said is None and (self.ended or 0) < 0:
+        if error is None and (self.ended or 0) < 0:
             return f"it was killed; its log is {self.log}."
-        return said or (lines[-1] if lines else "it said nothing.")
+        return error or (lines[-1] if lines else "it printed nothing.")
 
     def _advice(self) -> str:
         return f"Its log is {self.log}."

@@ -46,7 +46,7 @@ def ensure_operator(services: Services, progress: ProgressCallback) -> str:
         )
         write_key(data_dir, key)
         progress(
-            f"Made an operator's key for commands on this machine: {data_dir / KEY_FILE}, readable by this user only"
+            f"Created an operator's key for commands on this machine: {data_dir / KEY_FILE}, readable by this user only"
         )
     return key
 
@@ -62,7 +62,7 @@ def operator_key(data_dir: Path, other: Path | None = None) -> str:
     except OSError as error:
         raise NoOperatorKey(
             f"There is no operator key in {other or data_dir} ({(error.strerror or str(error)).lower()}).",
-            advice="Mend CODESDK_OPERATOR_KEY_FILE."
+            advice="Fix CODESDK_OPERATOR_KEY_FILE."
             if other
             else "Start `codesdk up` with the same --data-dir, as the same user, or name a file in CODESDK_OPERATOR_KEY_FILE.",
         ) from error

@@ -30,7 +30,7 @@ def close_sessions(services: Services, progress: ProgressCallback, worker_runs: 
         closed = [session for session in still_open if services.sessions.close(session.tenant_id, session.id)]
         _wait_for_removal(services, closed, worker_runs)
     except Fault as fault:
-        progress(f"Sessions could not be closed: {fault} The next `codesdk up` takes them up.")
+        progress(f"Sessions could not be closed: {fault} The next `codesdk up` closes them.")
         return
     if closed:
         progress(f"Closed {len(closed)} session{'s' * (len(closed) != 1)}")
@@ -44,10 +44,10 @@ def remove_leftover_sandboxes(settings: Settings, instance: str, progress: Progr
     try:
         swept = sweep_local(settings) if settings.is_local else remove_engine_sandboxes(settings, instance)
     except Fault as fault:
-        progress(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
+        progress(f"Leftover sandboxes could not be removed: {fault} The next `codesdk up` removes what is left.")
         return
     if swept.containers:
-        progress(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
+        progress(f"Removed sandboxes that the worker left behind: {len(swept.containers)}")
 
 
 def remove_engine_sandboxes(settings: Settings, instance: str) -> SweepResult:

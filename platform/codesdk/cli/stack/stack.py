@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from codesdk.bootstrap import Services
 from codesdk.cli.api_client import ApiClient
-from codesdk.cli.stack.config_check import check_config_files
 from codesdk.cli.stack.instance_lock import check_port, lock_data_dir
 from codesdk.cli.stack.managed_process import ManagedProcess
 from codesdk.cli.stack.operator_key import ensure_operator
 from codesdk.cli.stack.shutdown import close_sessions, remove_leftover_sandboxes
 from codesdk.cli.stack.supervisor import HUNG_S, Supervisor
+from codesdk.domain.clock import SystemClock
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
+from codesdk.policy import ActiveBundles
 from codesdk.provision.engines import docker_engine
 from codesdk.provision.engines.endpoint import EndpointState, ping
 from codesdk.provision.images.sandbox_images import ImageStore
 from codesdk.provision.servers import redis_server
 from codesdk.provision.servers.redis_server import RedisMissing
 from codesdk.provision.system.command import ProgressCallback
+from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profiles.loader import DEFAULT, load_profiles
 from codesdk.settings import Settings
 
@@ -72,11 +73,11 @@ class Stack:
         """Supervise until `stopping(seconds)`, which waits that long, returns True. Main thread only."""
         # The worker sends a heartbeat each second; once its lease has expired nobody waits for it.
         hung_s = max(self.settings.host_lease_s or HUNG_S, MIN_HUNG_S)
-        watch = Supervisor([self._api, self._worker], warn, hung_s)
+        supervisor = Supervisor([self._api, self._worker], warn, hung_s)
         next_check = time.monotonic() + DEPENDENCY_CHECK_S
         was_healthy: dict[str, bool] = {}
         while not stopping(0.1):
-            watch.look(time.monotonic())
+            supervisor.check(time.monotonic())
             if time.monotonic() >= next_check:
                 self._check_dependencies(warn, was_healthy)
                 next_check = time.monotonic() + DEPENDENCY_CHECK_S
@@ -89,8 +90,7 @@ class Stack:
         return None
 
     def _start(self, opened: ExitStack) -> None:
-        check_config_files(self.settings)
-        load_profiles(self.settings.profiles_dir).named(self._profile)
+        self._check_config_files()
         opened.enter_context(lock_data_dir(self.settings))
         check_port(self.settings.host, self.settings.port)
         self._start_dependencies(opened)
@@ -101,6 +101,13 @@ class Stack:
         self._start_processes(opened)
         url = self._wait_ready()
         self.daemon = opened.enter_context(ApiClient(url, self.key))
+
+    def _check_config_files(self) -> None:
+        """Load profiles, registry and policies once, so that an invalid file is reported before anything starts."""
+        settings, profiles = self.settings, load_profiles(self.settings.profiles_dir)
+        profiles.named(self._profile)
+        registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles.bounds())
+        ActiveBundles(settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies())
 
     def _start_dependencies(self, opened: ExitStack) -> None:
         changes = {} if self.settings.is_local else self._start_engine(opened)
@@ -113,8 +120,7 @@ class Stack:
         self.settings = self.settings.model_copy(update=changes)
 
     def _start_engine(self, opened: ExitStack) -> dict[str, str]:
-        environ = {**os.environ, **({"CODESDK_DOCKER_HOST": h} if (h := self.settings.docker_host) else {})}
-        engine = docker_engine.ensure(self._progress, environ=environ)
+        engine = docker_engine.ensure(self._progress, docker_host=self.settings.docker_host)
         opened.callback(self._stop_and_report, engine.stop, "the Docker engine that was started here")
         self._build_images(engine)
         return {"docker_host": engine.host}
@@ -141,28 +147,28 @@ class Stack:
     def _wait_ready(self) -> str:
         until = time.monotonic() + START_S
         self._worker.wait_ready(until)
-        said = self._api.wait_ready(until)
-        self._pin_port(said)
-        return str(said["url"])
+        url = str(self._api.wait_ready(until)["url"])
+        self._pin_port(url)
+        return url
 
-    def _pin_port(self, said: dict[str, Any]) -> None:
+    def _pin_port(self, url: str) -> None:
         # After a crash the API must return on the same port, even if that was chosen automatically.
-        self.settings = self.settings.model_copy(update={"port": urlsplit(str(said["url"])).port})
+        self.settings = self.settings.model_copy(update={"port": urlsplit(url).port})
         self._api.use(self.settings)
         self._worker.use(self.settings)
 
     def _check_dependencies(self, warn: ProgressCallback, was_healthy: dict[str, bool]) -> None:
-        for name, fine, mend in (
+        for name, healthy, restart in (
             ("Redis", redis_server.answers(self.settings.resolved_redis_url()), self._restart_redis),
             ("The Docker engine", self._engine_answers(), None),
         ):
-            if fine and not was_healthy.get(name, True):
+            if healthy and not was_healthy.get(name, True):
                 warn(f"{name} answers again.")
-            elif not fine and was_healthy.get(name, True):
-                warn(f"{name} does not answer; calls wait, or fail with the reason, until it is back.")
-            was_healthy[name] = fine
-            if not fine and mend is not None:
-                mend(warn)
+            elif not healthy and was_healthy.get(name, True):
+                warn(f"{name} does not answer; until it does, calls wait, or fail with the reason.")
+            was_healthy[name] = healthy
+            if not healthy and restart is not None:
+                restart(warn)
 
     def _engine_answers(self) -> bool:
         return self.settings.is_local or docker_answers(self.settings.docker_host)
@@ -200,5 +206,5 @@ def check_redis(settings: Settings) -> None:
     if not redis_server.answers(url):
         raise RedisMissing(
             f"No Redis server answers at {redis_server.without_password(url)} (CODESDK_REDIS_URL).",
-            advice="Start it, or unset CODESDK_REDIS_URL to use one of our own.",
+            advice="Start it, or unset CODESDK_REDIS_URL so that CodeSDK starts its own.",
         )

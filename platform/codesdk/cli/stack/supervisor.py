@@ -29,7 +29,7 @@ class Restartable(Protocol):
         """Return the exit code; None while it runs."""
         ...
 
-    def sign(self) -> object:
+    def last_heartbeat(self) -> object:
         """Return the last heartbeat; None if there is none to judge by."""
         ...
 
@@ -52,7 +52,7 @@ class _ProcessState:
         self.backoff_s = MIN_BACKOFF_S
         self.started_at: float | None = None
         self.due_at: float | None = None
-        self.sign: object = None
+        self.heartbeat: object = None
         self.silent_s = 0.0
         """Seconds since the heartbeat last changed."""
         self.checked_at: float | None = None
@@ -61,13 +61,13 @@ class _ProcessState:
         """Return the seconds since its last heartbeat, if it should send any."""
         passed = 0.0 if self.checked_at is None else min(now - self.checked_at, MAX_STEP_S)
         self.checked_at = now
-        before, self.sign = self.sign, self.process.sign()
-        self.silent_s = self.silent_s + passed if self.sign is not None and self.sign == before else 0.0
+        before, self.heartbeat = self.heartbeat, self.process.last_heartbeat()
+        self.silent_s = self.silent_s + passed if self.heartbeat is not None and self.heartbeat == before else 0.0
         return self.silent_s
 
 
 class Supervisor:
-    """Checks processes each time the caller calls `look`."""
+    """Checks processes each time the caller calls `check`."""
 
     def __init__(self, processes: Sequence[Restartable], warn: ProgressCallback, hung_s: float = HUNG_S) -> None:
         """`hung_s`: seconds without a heartbeat after which a process is killed."""
@@ -75,7 +75,7 @@ class Supervisor:
         self._warn = warn
         self._hung_s = hung_s
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Start what is due, kill what hangs, and schedule a restart of what has ended. `now`: monotonic clock."""
         for watched in self._processes:
             if watched.started_at is None:
@@ -89,7 +89,7 @@ class Supervisor:
                 self._schedule_restart(watched, now)
             elif watched.seconds_without_heartbeat(now) >= self._hung_s:
                 watched.silent_s = 0.0
-                self._warn(f"The {watched.process.name} gave no sign of life for {self._hung_s:g} s; ending it.")
+                self._warn(f"The {watched.process.name} sent no heartbeat for {self._hung_s:g} s; killing it.")
                 watched.process.kill()
 
     def _schedule_restart(self, watched: _ProcessState, now: float) -> None:

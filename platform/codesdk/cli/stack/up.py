@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from codesdk.cli.commands.sandbox_kind import SandboxKind
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.commands.options import SandboxKind
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.sandboxes.backend_choice import apply_sandbox_choice
-from codesdk.cli.session.connection_info import opened_as_json, print_connection_info
+from codesdk.cli.session.connection_info import execution_env, opened_as_json, print_connection_info
 from codesdk.cli.session.create import create_session
-from codesdk.cli.session.execution_environment import execution_env
 from codesdk.cli.session.workspace_archive import check_directory
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
@@ -50,8 +49,8 @@ def run(
             signals.ignore_from_now()
             if (pinned := stack.daemon.pinned_policy()) is not None:
                 printer.warn(
-                    f"The files in {settings.policies_dir} do not decide: the version {pinned} is in force, by `codesdk policy"
-                    " promote` or `rollback`. `codesdk policy rollback --to-files` lets the files decide."
+                    f"The policy files in {settings.policies_dir} are not in force: `codesdk policy promote` or `rollback` pinned"
+                    f" the version {pinned}. `codesdk policy rollback --to-files` puts the files into force."
                 )
             if as_json:
                 printer.emit(
@@ -66,7 +65,7 @@ def run(
                 elsewhere = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
                 print_connection_info(printer.out, opened, settings)
                 printer.progress(
-                    f"Ready. Approve what asks with `codesdk approvals watch{elsewhere}`; Ctrl-C stops everything."
+                    f"Ready. Answer approvals with `codesdk approvals watch{elsewhere}`; Ctrl-C stops everything."
                 )
             stack.watch(printer.warn, signals.wait_for_stop)
             printer.progress("Stopping")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from codesdk.cli.commands.options import DataDir, Json, parse_path
+from codesdk.cli.commands.options import DataDir, Json, Mode, parse_path
 from codesdk.domain.decisions import Classification, PermissionMode
 
 tools_app = typer.Typer(help="Write, check, inspect and call tools.", no_args_is_help=True)
@@ -44,7 +44,6 @@ Policies = Annotated[
         "--policies", parser=parse_path, metavar="DIR", help="Policy bundle to use.", envvar="CODESDK_POLICIES_DIR"
     ),
 ]
-Mode = Annotated[PermissionMode, typer.Option("--mode", help="Permission mode: when the session asks for approval.")]
 ProfileName = Annotated[str, typer.Option("--profile", help="Resource limits of the session's sandbox.")]
 
 

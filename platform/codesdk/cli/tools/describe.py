@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.terminal import Printer, ResponsiveTable
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy.comparisons import active_bundles
 from codesdk.cli.tools.loading import registry_of
@@ -31,7 +30,7 @@ def show_all(
     """
     printer = Printer(as_json=as_json)
     registry = registry_of(tools, tenant)
-    bundle, told_by = _load_bundle(policies, registry)
+    bundle, source = _load_bundle(policies, registry)
     stands = {
         tool.name: tool_access(tool, PolicyQuery(tool=tool.name, mode=mode).subject(), bundle)
         for tool in registry.tools()
@@ -46,7 +45,7 @@ def show_all(
         by = Text(", ".join(stand.by))
         shown.add_row(tool.name, tool.classification.value, tool.version, stand.word.value, by, Text(tool.title))
     printer.rows(shown)
-    printer.progress(f"calls: in the mode {mode.value}, by {told_by}.")
+    printer.progress(f"calls: in the mode {mode.value}, by {source}.")
 
 
 def _load_bundle(policies: Path | None, registry: Registry) -> tuple[Bundle, str]:
@@ -98,8 +97,8 @@ def show_one(
     printer.out.print(Text(f"\n{tool.description}\n"), soft_wrap=True)
     for key in ("input_schema", "output_schema", "examples"):
         if facts[key]:
-            said = json.dumps(facts[key], indent=2, ensure_ascii=False)
-            printer.out.print(Text.assemble((f"{key}\n", "dim"), said), soft_wrap=True)
+            text = json.dumps(facts[key], indent=2, ensure_ascii=False)
+            printer.out.print(Text.assemble((f"{key}\n", "dim"), text), soft_wrap=True)
     _print_policy(printer, facts["policy"])
 
 
@@ -165,12 +164,12 @@ def _policy_json(tool: Tool, bundle: Bundle, registry: Registry, roles: tuple[st
     return {"bundle": bundle.hash, "roles": list(roles), **{mode.value: verdicts(mode) for mode in PermissionMode}}
 
 
-def _print_policy(printer: Printer, said: dict[str, Any]) -> None:
-    printer.out.print(Text.assemble(("policy", "dim"), f" ({', '.join(said['roles']) or 'no role'})"))
+def _print_policy(printer: Printer, policy: dict[str, Any]) -> None:
+    printer.out.print(Text.assemble(("policy", "dim"), f" ({', '.join(policy['roles']) or 'no role'})"))
     for mode in PermissionMode:
-        told = said[mode.value]
-        stand = ToolAccess(AccessLevel(told["calls"]), tuple(told["by"]))
+        effects = policy[mode.value]
+        stand = ToolAccess(AccessLevel(effects["calls"]), tuple(effects["by"]))
         printer.out.print(Text(f"  in the mode {mode.value}: {stand}"), soft_wrap=True)
-        for number, verdict in enumerate(told["examples"], start=1):
+        for number, verdict in enumerate(effects["examples"], start=1):
             by = ", ".join(verdict["rules"]) or "default"
             printer.out.print(Text(f"    example {number}: {verdict['effect']} by {by}"), soft_wrap=True)

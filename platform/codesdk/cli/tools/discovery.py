@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.ids import RandomIds, TenantId
@@ -21,7 +20,7 @@ from codesdk.registry import LoadedSource
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.egress.secret_files import read_secret
-from codesdk.sandbox.local.confinement import detect_confinement as find_confinement
+from codesdk.sandbox.local.confinement import detect_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes, host_image
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import load_profiles
@@ -56,11 +55,11 @@ def discover_tools(loaded: LoadedSource, tenant: str | None, data_dir: Path | No
         return _discover_remote(loaded, tenant, settings, printer)
     held = try_lock(settings.data_dir / "asking.lock")
     if isinstance(held, str):
-        raise DiscoveryRunning(f"Process {held} is asking a server just now.", advice="Wait until it is done.")
+        raise DiscoveryRunning(f"Process {held} is listing a server's tools.", advice="Wait until it is done.")
     source, clock = loaded.source, SystemClock()
     profiles = load_profiles(settings.profiles_dir)
     name = source.manifest.image or profiles.named(source.manifest.profile).image
-    printer.progress(f"Starting the MCP server {source.name} in a sandbox without network, to hear what it offers")
+    printer.progress(f"Starting the MCP server {source.name} in a sandbox without network, to list its tools")
     with closing(held), _discovery_sandboxes(settings, name, printer) as (sandboxes, instance, image):
         sandboxes.sweep(())  # left by a killed command
         guests = ProbeSandboxes(sandboxes, instance, {name: image}, profiles, RandomIds(clock))
@@ -71,9 +70,9 @@ def discover_tools(loaded: LoadedSource, tenant: str | None, data_dir: Path | No
 def _discover_remote(loaded: LoadedSource, tenant: str | None, settings: Settings, printer: Printer) -> ToolListing:
     source = loaded.source
     if source.manifest.headers and not tenant:
-        advice = "Give a tenant's id (`codesdk tenants list`) with --tenant."
-        raise InputWrong(f"{source.name} is shown secrets of a tenant, and none is named.", advice=advice)
-    printer.progress(f"Asking the MCP server {source.name} at {source.manifest.url} what it offers")
+        advice = "Pass the tenant's id (`codesdk tenants list`) with --tenant."
+        raise InputWrong(f"{source.name} needs a tenant's secrets, and no tenant is given.", advice=advice)
+    printer.progress(f"Listing the tools of the MCP server {source.name} at {source.manifest.url}")
     clock = SystemClock()
     starter = remote_starter(settings.source_networks, partial(read_secret, settings.resolved_secrets_dir()), clock)
     return list_offered_tools(source, lambda: starter.begin(source, None, TenantId(tenant or "")), clock)
@@ -86,12 +85,11 @@ def _discovery_sandboxes(settings: Settings, image: str, printer: Printer) -> It
     with ExitStack() as opened:
         if settings.is_local:
             plain = settings.local_sandbox == "plain"
-            found = find_confinement("") if plain else bubblewrap.ensure(printer.progress)
+            found = detect_confinement("") if plain else bubblewrap.ensure(printer.progress)
             local = LocalSandboxes(instance, settings.data_dir / "asking", found)
             yield opened.enter_context(closing(local)), instance, host_image()
             return
-        chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
-        engine = docker_engine.ensure(printer.progress, environ={**os.environ, **chosen})
+        engine = docker_engine.ensure(printer.progress, docker_host=settings.docker_host)
         opened.callback(engine.stop)
         found_image = ImageStore(settings, engine).provide(image, printer.progress)
         docker = DockerSandboxes(instance, Engine(engine.host))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy import Format
-from codesdk.cli.policy.reports import Item, Report, write
+from codesdk.cli.policy.reports import write_findings
 from codesdk.cli.tools import ToolFormat
 from codesdk.cli.tools.loading import directory_of
-from codesdk.errors import ExitCode
 from codesdk.registry import Finding, ManifestInvalid, Registry, lint, manifest_files, read_prompts
 from codesdk.sandbox.profiles.loader import load_profiles
 
@@ -23,14 +22,8 @@ def run_lint(paths: list[Path], tools: Path | None, form: ToolFormat, *, own: bo
     """
     shared = Registry.load(directory_of(tools)) if own else None
     found = list(_lint_paths(paths or [directory_of(tools)], shared))
-    fatal = any(finding.fatal for finding in found)
-    items = [Item(f.file, f.line, f.column, f.message, "error" if f.fatal else "warning") for f in found]
     where = ", ".join(str(path) for path in paths or [directory_of(tools)])
-    summary = f"{where}: {len(found)} finding{'s' * (len(found) != 1)}" if found else f"{where}: nothing found"
-    write(Report("lint", items, summary, {"findings": len(found), "usable": not fatal}), Format(form.value))
-    if fatal:
-        return ExitCode.DATA
-    return ExitCode.FAILED if strict and found else ExitCode.OK
+    return write_findings(where, found, Format(form.value), strict=strict)
 
 
 def _lint_paths(paths: list[Path], shared: Registry | None) -> Iterable[Finding]:

@@ -11,8 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.workspace_archive import pack
 from codesdk.cli.tools.loading import registry_of
@@ -39,7 +38,7 @@ TOOL_UID = 249_999
 
 
 def call_locally(
-    name: str, asked: dict[str, Any], tools: Path | None, workspace: Path | None, *, profile: str, as_json: bool
+    name: str, given: dict[str, Any], tools: Path | None, workspace: Path | None, *, profile: str, as_json: bool
 ) -> int:
     """Run the tool and print its result; returns 1 if it failed.
 
@@ -58,8 +57,8 @@ def call_locally(
         raise LocalSandboxOff
     tool = registry_of(tools).resolve(name)
     if isinstance(tool.runs, SourceCall):
-        raise InputWrong(f"{tool.name} belongs to the MCP server {tool.runs.source}; it is not tried locally.")
-    tool.check_input(asked)
+        raise InputWrong(f"{tool.name} belongs to the MCP server {tool.runs.source}; it cannot run locally.")
+    tool.check_input(given)
     chosen = load_profiles(settings.profiles_dir).named(profile)
     bounded = chosen.tighten(Obligations(sandbox=tool.sandbox)).model_copy(update={"egress": DENY_ALL})
     found = detect_confinement("") if settings.local_sandbox == "plain" else bubblewrap.ensure(printer.progress)
@@ -80,12 +79,10 @@ def call_locally(
                 tool_uid=TOOL_UID,
                 generation=1,
             )
-            result = _run(tool, asked, sandboxes, spec, archive)
+            result = _run(tool, given, sandboxes, spec, archive)
         finally:
             sandboxes.sweep(())
-    printer.progress(
-        f"{tool.name} ran in a sandbox of this machine that is gone: nobody was asked, and nothing is recorded."
-    )
+    printer.progress(f"{tool.name} ran in a temporary sandbox on this machine, without policy and record.")
     if as_json:
         printer.emit({"text": result.text, "structured": result.structured, "is_error": result.is_error})
     else:
@@ -94,7 +91,7 @@ def call_locally(
 
 
 def _run(
-    tool: Tool, asked: dict[str, Any], sandboxes: LocalSandboxes, spec: SandboxSpec, archive: bytes | None
+    tool: Tool, given: dict[str, Any], sandboxes: LocalSandboxes, spec: SandboxSpec, archive: bytes | None
 ) -> ToolResult:
     profile = spec.profile
     sandbox = sandboxes.open(spec)
@@ -104,12 +101,12 @@ def _run(
         bench = ToolContext(
             sandbox=sandbox,
             profile=profile,
-            identity=CallIdentity(tool_call_id=ToolCallId("call_trial"), input_hash=content_hash(asked)),
+            identity=CallIdentity(tool_call_id=ToolCallId("call_trial"), input_hash=content_hash(given)),
             timeout_s=min(tool.timeout_s, profile.wall_s),
             on_output=lambda _chunk: None,
             limits=process_limits(tool.sandbox),
         )
-        result = run_tool(tool, asked, bench)
+        result = run_tool(tool, given, bench)
     finally:
         sandboxes.destroy(spec.owner)
     if not result.is_error:

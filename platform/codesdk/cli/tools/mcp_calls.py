@@ -14,8 +14,7 @@ from rich.text import Text
 
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
-from codesdk.cli.console.text import sanitize
+from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.demo.agent import CALL_META_KEY, connect_mcp, root_cause, text_of
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.create import create_session
@@ -43,10 +42,10 @@ def run_call(
         InputWrong: the input is not a JSON object. UnknownTool: with the nearest name.
         Fault: the daemon's error.
     """
-    asked = read_input(given)
+    arguments = read_input(given)
     printer = Printer(as_json=as_json)
     with connect(load_settings(data_dir)) as daemon:
-        result = _call(daemon, name, asked, workspace, mode=mode, profile=profile, printer=printer)
+        result = _call(daemon, name, arguments, workspace, mode=mode, profile=profile, printer=printer)
     details = (result.meta or {}).get(CALL_META_KEY, {})
     if as_json:
         printer.emit({"text": text_of(result), "structured": result.structured_content, "call": details})
@@ -75,22 +74,20 @@ def run_examples(
     printer = Printer(as_json=as_json)
     registry = registry_of(tools, tenant)
     chosen = [registry.resolve(name) for name in names] or list(registry.tools())
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     with connect(load_settings(data_dir)) as daemon:
         for tool in chosen:
             for number, example in enumerate(tool.examples, start=1):
                 problem = _run_example(daemon, tool, example, mode=mode, profile=profile, printer=printer)
-                told.append({"tool": tool.name, "example": number, "problem": problem})
+                results.append({"tool": tool.name, "example": number, "problem": problem})
                 if not as_json:
-                    printer.out.print(
-                        Text(f"{tool.name} {number}: {sanitize(problem) or 'as it says'}"), soft_wrap=True
-                    )
-    failed = [one for one in told if one["problem"]]
+                    printer.out.print(Text(f"{tool.name} {number}: {sanitize(problem) or 'passed'}"), soft_wrap=True)
+    failed = [one for one in results if one["problem"]]
     if as_json:
-        printer.emit({"examples": told, "failed": len(failed)})
+        printer.emit({"examples": results, "failed": len(failed)})
     else:
-        printer.out.print(f"{len(told) - len(failed)} of {len(told)} examples run as they say")
-    return ExitCode.FAILED if failed or not told else ExitCode.OK
+        printer.out.print(f"{len(results) - len(failed)} of {len(results)} examples pass")
+    return ExitCode.FAILED if failed or not results else ExitCode.OK
 
 
 def _run_example(
@@ -127,7 +124,7 @@ def _run_example(
 def _call(
     daemon: ApiClient,
     name: str,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
     workspace: Path | None,
     *,
     mode: PermissionMode,
@@ -141,16 +138,16 @@ def _call(
         daemon, workspace, mode=mode, opened_by="codesdk tools", progress=printer.progress, profile=profile
     )
     try:
-        return asyncio.run(_call_over_mcp(opened.mcp_url, opened.token, wire_name(name), asked))
+        return asyncio.run(_call_over_mcp(opened.mcp_url, opened.token, wire_name(name), arguments))
     except BaseExceptionGroup as group:
         raise root_cause(group) from group
     finally:
         daemon.close_session(opened.session.id)
 
 
-async def _call_over_mcp(url: str, token: str, name: str, asked: dict[str, Any]) -> CallToolResult:
+async def _call_over_mcp(url: str, token: str, name: str, arguments: dict[str, Any]) -> CallToolResult:
     async with connect_mcp(url, token) as client:
-        return await client.call_tool(name, asked)
+        return await client.call_tool(name, arguments)
 
 
 def read_input(given: str) -> dict[str, Any]:
@@ -163,7 +160,7 @@ def read_input(given: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputWrong(f"The input is no JSON: {error}.", advice="""Write it as '{"path": "a.txt"}'.""") from error
+        raise InputWrong(f"The input is not JSON: {error}.", advice="""Write it as '{"path": "a.txt"}'.""") from error
     if not isinstance(found, dict):
         raise InputWrong("The input must be a JSON object.", advice="""Write it as '{"path": "a.txt"}'.""")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.domain.decisions import Classification
 from codesdk.domain.tool_results import MAX_TOOL_NAME, TOOL_NAME
 from codesdk.errors import ExitCode
@@ -36,7 +36,7 @@ def create_manifest(
         InputWrong: the name or the command is invalid, or the file exists.
     """
     if TOOL_NAME.fullmatch(name) is None or len(name) > MAX_TOOL_NAME:
-        raise InputWrong(f"{name!r} is no tool's name.", advice="Write lower case words joined by dots: word.count")
+        raise InputWrong(f"{name!r} is not a tool name.", advice="Write lower case words joined by dots: word.count")
     words = _words(command)
     path = directory / f"{name}.yaml"
     write_new(path, _manifest(name, words, description, classification, stdin=stdin))
@@ -46,7 +46,7 @@ def create_manifest(
         printer.warn(f"{finding.file}:{finding.line}:{finding.column}: {finding.message}")
     printer.out.print(f"Wrote {path}.", soft_wrap=True, markup=False)
     printer.out.print(
-        "Say in it what the tool is for, and in `examples` what comes out; then: codesdk tools lint, test"
+        "Describe in it what the tool is for, and add expected outputs to `examples`; then: codesdk tools lint, test"
     )
     return ExitCode.DATA if any(finding.fatal for finding in found) else ExitCode.OK
 
@@ -61,9 +61,11 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputWrong(f"{path} is there already.", advice="Remove it, or take another name.") from error
+        raise InputWrong(f"{path} exists already.", advice="Remove it, or choose another name.") from error
     except OSError as error:
-        raise InputWrong(f"{path} cannot be written: {error.strerror}.", advice="Give another with --to.") from error
+        raise InputWrong(
+            f"{path} cannot be written: {error.strerror}.", advice="Choose another directory with --to."
+        ) from error
 
 
 def split(command: str, *, example: str) -> list[str]:
@@ -89,18 +91,18 @@ def _words(command: str) -> list[str | _Argument]:
         if hole is not None:
             words.append(_Argument(hole[1], hole[2] or "string"))
         elif _PLACEHOLDER.search(part):
-            advice = "Make it a word of its own: `--max {n:integer}`, not `--max={n}`."
-            raise InputWrong(f"In {part!r} the input is only a part of a word.", advice=advice)
+            advice = "Make it a separate word: `--max {n:integer}`, not `--max={n}`."
+            raise InputWrong(f"In {part!r} the input is only part of a word.", advice=advice)
         elif _BAD_PLACEHOLDER.fullmatch(part):
-            advice = "Write a name of small letters in braces, with a type if it is no text: {path}, {n:integer}."
-            raise InputWrong(f"{part!r} is no word from the input.", advice=advice)
+            advice = "Write a name of small letters in braces, with a type if it is not text: {path}, {n:integer}."
+            raise InputWrong(f"{part!r} is not a valid placeholder.", advice=advice)
         else:
             words.append(part)
     if isinstance(words[0], _Argument):
         raise InputWrong("The first word is the command and cannot come from the input.", advice="Write it out.")
     holes = [word.name for word in words if isinstance(word, _Argument)]
     if len(set(holes)) != len(holes):
-        raise InputWrong("One name stands in the command twice.", advice="Give each place a name of its own.")
+        raise InputWrong("The command has the same placeholder twice.", advice="Give each a different name.")
     return words
 
 
@@ -114,12 +116,12 @@ def _manifest(
     names = [word.name for word in holes] + (["stdin"] if stdin else [])
     given = {word.name: _EXAMPLES[word.kind] for word in holes} | ({"stdin": "one two\n"} if stdin else {})
     files = {value: "one two\n" for value in given.values() if value == _EXAMPLES["string"]}
-    said = description or f"Run `{shown}` in the sandbox and give back what it writes."
+    text = description or f"Run `{shown}` in the sandbox and return its output."
     lines = [
         f"name: {name}",
         "version: 0.1.0",
         f"title: {name.replace('.', ' ').capitalize()}",
-        f"description: {double_quoted(said)}",
+        f"description: {double_quoted(text)}",
         f"classification: {classification.value}",
         f"runs: {runs}",
         "timeout_s: 60",
@@ -146,7 +148,7 @@ def _type(kind: str) -> str:
 
 
 def _describe(name: str) -> str:
-    return f"{name.replace('_', ' ').capitalize()}; say what it means."
+    return f"{name.replace('_', ' ').capitalize()}; describe its meaning."
 
 
 def flow_mapping(values: dict[str, Any]) -> str:

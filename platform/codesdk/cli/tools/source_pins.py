@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from codesdk.cli.console.arguments import InputWrong
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.tools.discovery import discover_tools
 from codesdk.cli.tools.loading import directory_of
 from codesdk.documents import nearest
@@ -51,7 +51,7 @@ def pin_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path
     usable, refused = _acceptable_tools(loaded, listing)
     suspect = {tool.name: [str(one) for one in find_suspicions(tool)] for tool in usable}
     chosen = tuple(tool for tool in usable if not suspect[tool.name])
-    left = {name: said for name, said in suspect.items() if said}
+    left = {name: findings for name, findings in suspect.items() if findings}
     _write_pins(loaded, listing, (pin_tool(tool) for tool in chosen))
     if as_json:
         printer.emit({"source": name, "accepted": [tool.name for tool in chosen], "suspect": left, "refused": refused})
@@ -81,7 +81,7 @@ def diff_source(name: str, tools: Path | None, tenant: str | None, data_dir: Pat
             _print_difference(printer, one)
         _print_refused(printer, listing.unusable)
         if not found:
-            printer.out.print(f"The tools of {name} are as they were accepted.", markup=False, soft_wrap=True)
+            printer.out.print(f"The tools of {name} match the accepted ones.", markup=False, soft_wrap=True)
     return ExitCode.FAILED if found else ExitCode.OK
 
 
@@ -102,7 +102,7 @@ def accept_tools(
         ManifestInvalid, SourceUnavailable: with what is wrong.
     """
     if bool(chosen) == everything:
-        raise InputWrong("Say which tools are accepted.", advice="Name them, or give --all.")
+        raise InputWrong("No tools were chosen, or both names and --all.", advice="Name the tools, or pass --all.")
     loaded = find_source(name, tools)
     printer = Printer(as_json=as_json)
     listing = discover_tools(loaded, tenant, data_dir, printer)
@@ -144,7 +144,7 @@ def find_source(name: str, tools: Path | None) -> LoadedSource:
     found = {each.source.name: each for each in read_manifests(directory).sources}
     if name not in found:
         near = nearest(name, found)
-        known = f"There are: {', '.join(sorted(found))}." if found else "None is there (a manifest with `kind: mcp`)."
+        known = f"There are: {', '.join(sorted(found))}." if found else "There are none (manifests with `kind: mcp`)."
         raise InputWrong(
             f"{directory} has no source `{name[:100]}`.", advice=f"Did you mean `{near}`?" if near else known
         )
@@ -182,12 +182,12 @@ def _resolve_name(
 def _write_pins(loaded: LoadedSource, listing: ToolListing, chosen: Iterable[PinnedTool]) -> None:
     place = pins_path(loaded.path)
     text = pins_text(Pins(source=loaded.source.name, server=listing.server, tools=tuple(chosen)))
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(place)  # atomic for concurrent readers
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(place)  # atomic for concurrent readers
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
         raise InputWrong(f"{place} cannot be written: {error.strerror}.") from error
 
 
@@ -196,17 +196,15 @@ def _print_accepted(printer: Printer, loaded: LoadedSource, chosen: tuple[Offere
         made = compile_source_tool(loaded.source.manifest, tool)
         printer.out.print(Text(f"{made.name}  {made.classification.value}"), soft_wrap=True)
         printer.out.print(Text(f"    {escape_invisible(tool.description)[:300]}", style="dim"), soft_wrap=True)
-    words = (
-        f"{len(chosen)} tools are accepted in {pins_path(loaded.path)}. Read what they say, and keep the file in git."
-    )
+    words = f"{len(chosen)} tools are accepted in {pins_path(loaded.path)}. Review their descriptions, and keep the file in git."
     printer.out.print(words, markup=False, soft_wrap=True)
 
 
 def _print_skipped(printer: Printer, source: str, left: dict[str, list[str]], refused: dict[str, str]) -> None:
     for name, found in left.items():
-        printer.warn(f"{escape_invisible(name)} is not accepted; look at this first:")
-        for said in found:
-            printer.warn(f"    {said}")
+        printer.warn(f"{escape_invisible(name)} is not accepted; review this first:")
+        for finding in found:
+            printer.warn(f"    {finding}")
     if left:
         printer.warn(
             f"Accept what is harmless by its name: codesdk tools accept {source} {' '.join(map(escape_invisible, left))}"
@@ -233,8 +231,8 @@ def _print_difference(printer: Printer, one: PinDifference) -> None:
         for line in difflib.unified_diff(before, _lines(getattr(one.now, field)), "", "", lineterm="", n=1):
             if not line.startswith(("---", "+++", "@@")):
                 printer.out.print(Text(f"    {field} {line}", style="dim"), soft_wrap=True)
-    for said in find_suspicions(one.now) if one.now is not None else ():
-        printer.warn(f"    {said}")
+    for finding in find_suspicions(one.now) if one.now is not None else ():
+        printer.warn(f"    {finding}")
 
 
 def _lines(value: Any) -> list[str]:

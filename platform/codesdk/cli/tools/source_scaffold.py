@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.terminal import Printer
 from codesdk.cli.sandboxes.mcp_server_images import image_of, parse_package
 from codesdk.cli.tools.scaffold import double_quoted, flow_mapping, split, write_new
 from codesdk.domain.decisions import Classification
@@ -38,12 +38,12 @@ def create_source_manifest(
     findings = [finding for finding in lint([manifest]) if finding.fatal]
     for finding in findings:
         printer.warn(f"{finding.file}:{finding.line}:{finding.column}: {finding.message}")
-    said = [
+    lines = [
         f"Wrote {manifest}. Next:",
         f"  codesdk images mcp {name} {found}   # its image",
-        f"  codesdk tools pin {name}   # reads its tools; nothing can be called before",
+        f"  codesdk tools pin {name}   # reads its tools; none can be called before",
     ]
-    for line in said:
+    for line in lines:
         printer.out.print(line, soft_wrap=True, markup=False, highlight=False)
     return ExitCode.DATA if findings else ExitCode.OK
 
@@ -57,16 +57,16 @@ def _manifest(
     *,
     sees_workspace: bool,
 ) -> list[str]:
-    told = f"{package.name} {package.version} from {package.home}. Say who wrote it, and why it is trusted."
+    text = f"{package.name} {package.version} from {package.home}. Describe who wrote it, and why you trust it."
     return [
         "kind: mcp",
         f"name: {name}",
         "version: 0.1.0",
         f"title: {name.replace('-', ' ').capitalize()}",
-        f"description: {double_quoted(description or told)}",
+        f"description: {double_quoted(description or text)}",
         f"argv: [{', '.join(map(double_quoted, argv))}]",
         *([f"env: {flow_mapping({'PYTHONPATH': INSTALL_DIR})}"] if package.kind == "pypi" else []),
         f"image: {image_of(name)}",
         *(["workspace: read"] if sees_workspace else []),
-        f"classification: {classification.value}  # of each tool of which `tools` says nothing",
+        f"classification: {classification.value}  # for each tool that `tools` does not list",
     ]

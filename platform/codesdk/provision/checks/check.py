@@ -22,5 +22,5 @@ class Check:
     name: str
     status: Status
     detail: str
-    mend: str = ""
-    """The next step, if something needs fixing."""
+    fix: str = ""
+    """The next step, if something needs fixing; `mend` in the JSON of `codesdk doctor`."""

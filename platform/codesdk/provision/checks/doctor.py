@@ -12,17 +12,10 @@ from pathlib import Path
 
 from codesdk.domain.ids import IdKind, is_id
 from codesdk.errors import Fault
-from codesdk.provision.checks import (
-    engine_checks,
-    installation_checks,
-    local_sandbox_checks,
-    login_checks,
-    mcp_server_checks,
-    policy_checks,
-)
+from codesdk.provision.checks import config_checks, engine_checks, installation_checks, local_sandbox_checks
 from codesdk.provision.checks.check import Check, Status
 from codesdk.provision.checks.installation_checks import SQLITE, InstallationFacts
-from codesdk.provision.engines.docker_engine import Engine, EngineCandidate, find
+from codesdk.provision.engines.docker_engine import Engine, EngineCandidate, find, with_docker_host
 from codesdk.provision.engines.dockerd import DockerdPaths
 from codesdk.provision.engines.endpoint import EndpointState
 from codesdk.provision.images.base_image import DockerCommand
@@ -67,9 +60,9 @@ def _checks(settings: Settings) -> Iterator[Check]:
         yield seen
     if isinstance(seen, InstallationFacts):
         yield from installation_checks.check_installation(seen, settings)
-    yield policy_checks.check_policy(settings)
-    yield login_checks.check_logins(settings, seen.tenants if isinstance(seen, InstallationFacts) else None)
-    if (sources := mcp_server_checks.check_mcp_servers(settings)) is not None:
+    yield config_checks.check_policy(settings)
+    yield config_checks.check_logins(settings, seen.tenants if isinstance(seen, InstallationFacts) else None)
+    if (sources := config_checks.check_mcp_servers(settings)) is not None:
         yield sources
     if settings.is_local:
         yield Check("engine", Status.INFO, "not used: sandboxes are processes of this machine")
@@ -97,10 +90,10 @@ def data_directory(path: Path) -> Check:
     """Whether the data directory can be written or created."""
     place = nearest_existing(path)
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        return Check("data directory", Status.OK, str(path) if place == path else f"{path} (will be made)")
+        return Check("data directory", Status.OK, str(path) if place == path else f"{path} (will be created)")
     what = "cannot be written" if place.is_dir() else "is not a directory"
-    mend = "Choose another with --data-dir (or CODESDK_DATA_DIR), or fix its owner and mode"
-    return Check("data directory", Status.FAIL, f"{place} {what}", mend)
+    fix = "Choose another with --data-dir (or CODESDK_DATA_DIR), or fix its owner and mode"
+    return Check("data directory", Status.FAIL, f"{place} {what}", fix)
 
 
 def disk(name: str, path: Path) -> Check:
@@ -118,7 +111,7 @@ def database(url: str) -> Check:
         return _postgres_check(url)
     path = Path(url.removeprefix(SQLITE))
     if not path.exists():
-        return Check("database", Status.OK, f"{path} (will be made)")
+        return Check("database", Status.OK, f"{path} (will be created)")
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
         try:
@@ -157,8 +150,7 @@ def redis(settings: Settings) -> Check:
 
 def engine(settings: Settings) -> Iterator[Check]:
     """The engine, and its own report if it answers."""
-    chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
-    found = find({**os.environ, **chosen}, DockerdPaths(Path()).host)
+    found = find(with_docker_host(settings.docker_host, os.environ), DockerdPaths(Path()).host)
     host, tried = found.host, found.ping
     if tried.answer is not EndpointState.ENGINE:
         yield _engine_missing_check(found)
@@ -172,9 +164,9 @@ def engine(settings: Settings) -> Iterator[Check]:
         else Check("engine", Status.FAIL, detail, "Upgrade to Docker 20.10 or newer")
     )
     if which("docker") is None:
-        yield Check("docker command", Status.INFO, "not on PATH; only making a base image needs it (docker-cli)")
+        yield Check("docker command", Status.INFO, "not on PATH; only building a base image needs it (docker-cli)")
     try:
-        with closing(EngineClient(host)) as client, client.doing("say what it is"):
+        with closing(EngineClient(host)) as client, client.doing("read its info"):
             info, is_engine_container = client.api.info(), client.is_engine_container()
         image = DockerCommand(Engine(host)).tagged(f"{PREFIX}{Profile().image}")
     except Fault as fault:
@@ -191,12 +183,12 @@ def engine(settings: Settings) -> Iterator[Check]:
 def _engine_missing_check(found: EngineCandidate) -> Check:
     tried = f"no engine answers at {found.host} ({found.ping.detail})"
     if found.ping.answer is EndpointState.FORBIDDEN:
-        mend = 'Run: sudo usermod -aG docker "$USER" && newgrp docker'
-        return Check("engine", Status.FAIL, f"{found.host}: {found.ping.detail}", mend)
+        fix = 'Run: sudo usermod -aG docker "$USER" && newgrp docker'
+        return Check("engine", Status.FAIL, f"{found.host}: {found.ping.detail}", fix)
     if found.ping.answer is EndpointState.NOTHING and not found.variable and debian.can_install():
         return Check("engine", Status.WARN, tried, "`codesdk demo` and `codesdk up` install and start one")
-    mend = "Start it (systemctl start docker), install Docker, or set CODESDK_DOCKER_HOST"
-    return Check("engine", Status.FAIL, tried, mend)
+    fix = "Start it (systemctl start docker), install Docker, or set CODESDK_DOCKER_HOST"
+    return Check("engine", Status.FAIL, tried, fix)
 
 
 def workspace_cap(facts: disk_cap.QuotaSupport) -> Check:
@@ -220,15 +212,15 @@ def sandbox_image(image: str | None) -> Check:
     """Whether the sandbox image is on the engine, with its id."""
     if image is not None:
         return Check("sandbox image", Status.OK, image[:19])
-    mend = "Build it with `codesdk images build`; `codesdk up` builds it too (2 minutes)"
-    return Check("sandbox image", Status.WARN, "not built yet", mend)
+    fix = "Build it with `codesdk images build`; `codesdk up` builds it too (2 minutes)"
+    return Check("sandbox image", Status.WARN, "not built yet", fix)
 
 
 def secrets(directory: Path) -> Check:
     """The operator's egress secrets: names and modes, never values."""
     name = "egress secrets"
     if not directory.is_dir():
-        return Check(name, Status.INFO, f"none ({directory} is not there)")
+        return Check(name, Status.INFO, f"none ({directory} does not exist)")
     try:
         about, found = directory.stat(), list(secret_files.list_secrets(directory))
     except OSError as error:
@@ -242,8 +234,8 @@ def secrets(directory: Path) -> Check:
         )
     tenants = {tenant for tenant, _, _ in found}
     if strangers := sorted(tenant for tenant in tenants if not is_id(tenant, IdKind.TENANT)):
-        mend = "Rename the folder to the tenant's id (`codesdk tenants list` shows it)"
-        return Check(name, Status.WARN, f"no tenant's id, so never read: {', '.join(strangers[:5])}", mend)
+        fix = "Rename the folder to the tenant's id (`codesdk tenants list` shows it)"
+        return Check(name, Status.WARN, f"no tenant's id, so never read: {', '.join(strangers[:5])}", fix)
     return Check(name, Status.OK, f"{len(found)} of {len(tenants)} tenants in {directory}")
 
 

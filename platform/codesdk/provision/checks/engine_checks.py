@@ -20,18 +20,18 @@ def check_engine(info: dict[str, Any]) -> tuple[Check, ...]:
 
 
 def _runtime(info: dict[str, Any]) -> Check:
-    said = str((info.get("RuncCommit") or {}).get("ID", ""))
-    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
+    version = str((info.get("RuncCommit") or {}).get("ID", ""))
+    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", version)
     if numbers is None:
         return Check("runc", Status.WARN, "the engine does not report its runc version", "See: runc --version")
     major, minor, patch = (int(number) for number in numbers.groups())
     fixed = RUNC_FIXED.get((major, minor))
     if (major, minor) >= RUNC_CLEAN or (fixed is not None and patch >= fixed):
-        return Check("runc", Status.OK, said)
+        return Check("runc", Status.OK, version)
     return Check(
         "runc",
         Status.WARN,
-        f"{said} is older than 1.2.8, 1.3.3 and 1.4.0, which close the container escapes CVE-2025-31133, -52565 and"
+        f"{version} is older than 1.2.8, 1.3.3 and 1.4.0, which close the container escapes CVE-2025-31133, -52565 and"
         " -52881 (a distribution may have closed them in its own package)",
         "Upgrade it (Debian: apt-get install --only-upgrade runc, and read its changelog), or use gVisor",
     )
@@ -44,8 +44,8 @@ def _cgroups(info: dict[str, Any]) -> Check:
     if not missing:
         return Check("cgroups", Status.OK, detail)
     hard = set(missing) - {"swap"}
-    mend = "Boot the kernel with cgroup_enable=memory swapaccount=1, or delegate the controllers to a rootless engine"
-    return Check("cgroups", Status.FAIL if hard else Status.WARN, f"{detail}; no limit of: {', '.join(missing)}", mend)
+    fix = "Boot the kernel with cgroup_enable=memory swapaccount=1, or delegate the controllers to a rootless engine"
+    return Check("cgroups", Status.FAIL if hard else Status.WARN, f"{detail}; no limit of: {', '.join(missing)}", fix)
 
 
 def _seccomp(info: dict[str, Any]) -> Check:

@@ -62,37 +62,35 @@ def check_installation(seen: InstallationFacts, settings: Settings) -> Iterator[
 
 
 def _hosts(found: Sequence[HostRecord], settings: Settings) -> Check:
-    told = _listed([_host(host, settings.host_name) for host in found])
+    listed = _listed([_host(host, settings.host_name) for host in found])
     if not found:
-        return Check(
-            "hosts", Status.INFO, f"none yet: no worker has ever run (this one would be `{settings.host_name}`)"
-        )
+        return Check("hosts", Status.INFO, f"none yet: no worker has ever run (this host is `{settings.host_name}`)")
     if lost := [host.name for host in found if host.state is HostState.LOST]:
-        mend = f"Start the worker of {lost[0]} again; its sessions have ended (docs/how-to/run-several-hosts.md)"
-        return Check("hosts", Status.WARN, told, mend)
+        fix = f"Start the worker of {lost[0]} again; its sessions have ended (docs/how-to/run-several-hosts.md)"
+        return Check("hosts", Status.WARN, listed, fix)
     lease_s = settings.host_lease_s
     if silent := [host for host in found if lease_s and not host.away and (host.silent_s or 0) > lease_s]:
-        return Check("hosts", Status.WARN, told, f"Check the worker of {silent[0].name}: it sends no heartbeats")
-    return Check("hosts", Status.OK, told)
+        return Check("hosts", Status.WARN, listed, f"Check the worker of {silent[0].name}: it sends no heartbeats")
+    return Check("hosts", Status.OK, listed)
 
 
 def _host(host: HostRecord, own: str) -> str:
-    this = " (the name here)" if host.name == own else ""
+    this = " (this host)" if host.name == own else ""
     state = f"{host.state.value}, its worker stopped" if host.away else host.state.value
-    heard = "never heard" if host.silent_s is None else f"heard {host.silent_s:.0f} s ago"
+    heartbeat = "no heartbeat yet" if host.silent_s is None else f"heartbeat {host.silent_s:.0f} s ago"
     engine = f", engine {host.engine[:12]}" if host.engine else ""
     calls = f"{host.running_calls} calls run, {host.queued_calls} wait"
-    return f"{host.name}{this}: {state}, {heard}{engine}, sessions {host.sessions}, {calls}"
+    return f"{host.name}{this}: {state}, {heartbeat}{engine}, sessions {host.sessions}, {calls}"
 
 
 def _servers(found: Sequence[ServerRecord]) -> Check:
     name = "MCP servers running"
     if not found:
         return Check(name, Status.INFO, "none: they start with the first call of one of their tools")
-    told = _listed([_server(server) for server in found])
+    listed = _listed([_server(server) for server in found])
     if ended := [server for server in found if server.state is ServerState.ENDED]:
-        return Check(name, Status.WARN, told, f"See why {ended[0].source} ended: codesdk hosts servers")
-    return Check(name, Status.OK, told)
+        return Check(name, Status.WARN, listed, f"See why {ended[0].source} ended: codesdk hosts servers")
+    return Check(name, Status.OK, listed)
 
 
 def _server(server: ServerRecord) -> str:

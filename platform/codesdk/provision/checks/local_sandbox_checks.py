@@ -7,27 +7,27 @@ from codesdk.sandbox.local.cgroups import Controller
 from codesdk.sandbox.local.confinement import Confinement, Isolation
 
 NAME = "local sandboxes"
-INSTALL = "apt-get install bubblewrap (`--sandbox local` does it where it may)"
+INSTALL = "apt-get install bubblewrap (`--sandbox local` does it if it can)"
 
 
-def check_local_sandboxes(found: Confinement, said: str) -> tuple[Check, ...]:
-    """`said`: the value of CODESDK_LOCAL_SANDBOX."""
-    if said == "off":
+def check_local_sandboxes(found: Confinement, setting: str) -> tuple[Check, ...]:
+    """`setting`: the value of CODESDK_LOCAL_SANDBOX."""
+    if setting == "off":
         return (Check(NAME, Status.INFO, "forbidden (CODESDK_LOCAL_SANDBOX=off)"),)
-    in_use = said in ("on", "plain")
+    in_use = setting in ("on", "plain")
     return (
-        _confinement_check(found, said, in_use=in_use),
+        _confinement_check(found, setting, in_use=in_use),
         _user(found, in_use=in_use),
         _limits_check(found, in_use=in_use),
     )
 
 
-def _confinement_check(found: Confinement, said: str, *, in_use: bool) -> Check:
-    use = {"on": "in use", "plain": "in use, PLAIN as configured"}.get(said, "possible, not in use")
-    if found.isolation is Isolation.BUBBLEWRAP and said != "plain":
+def _confinement_check(found: Confinement, setting: str, *, in_use: bool) -> Check:
+    use = {"on": "in use", "plain": "in use, PLAIN as configured"}.get(setting, "possible, not in use")
+    if found.isolation is Isolation.BUBBLEWRAP and setting != "plain":
         detail = f"{use}: bubblewrap separates network, files and processes; the kernel is this machine's"
         return Check(NAME, Status.OK if in_use else Status.INFO, detail)
-    if said == "plain":
+    if setting == "plain":
         return Check(
             NAME, Status.WARN, f"{use}: NOTHING separates network, files or processes", "CODESDK_LOCAL_SANDBOX=on"
         )
@@ -37,7 +37,7 @@ def _confinement_check(found: Confinement, said: str, *, in_use: bool) -> Check:
 
 def _user(found: Confinement, *, in_use: bool) -> Check:
     if found.apart:
-        return Check("local user", _severity(in_use), "tools run as a uid of their own, apart from the runner")
+        return Check("local user", _severity(in_use), "tools run as a separate uid, not the runner's")
     detail = "tools run as THIS user, and can take over the runner of their sandbox"
     return Check("local user", Status.WARN if in_use else Status.INFO, detail, "Run CodeSDK as root, or in containers")
 
@@ -52,12 +52,12 @@ def _limits_check(found: Confinement, *, in_use: bool) -> Check:
     held = [word for control, word in words.items() if control in found.groups.parents]
     lacking = [word for control, word in words.items() if control not in found.groups.parents]
     kind = "v2" if found.groups.unified else "v1"
-    detail = f"cgroups ({kind}) for {', '.join(held)}" if held else "no cgroup can be made"
+    detail = f"cgroups ({kind}) for {', '.join(held)}" if held else "no cgroup can be created"
     if not lacking:
         return Check("local limits", _severity(in_use), f"{detail} of a sandbox as a whole")
     detail = f"{detail}; NOT of a sandbox as a whole: {', '.join(lacking)} ({found.groups.why_not}); each process has rlimits"
-    mend = "Run as root with the cgroup file system writable, or under systemd with Delegate=yes"
-    return Check("local limits", Status.WARN if in_use else Status.INFO, detail, mend)
+    fix = "Run as root with the cgroup file system writable, or under systemd with Delegate=yes"
+    return Check("local limits", Status.WARN if in_use else Status.INFO, detail, fix)
 
 
 def _severity(in_use: bool) -> Status:

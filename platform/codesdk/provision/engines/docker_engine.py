@@ -58,13 +58,6 @@ class Engine:
         share, self._share = self._share, None
         return share.release(_stop) if share is not None else False
 
-    def leave(self) -> None:
-        """Leave the engine running for good: CodeSDK no longer stops it."""
-        share, self._share = self._share, None
-        if share is not None:
-            share.forget()
-        self.started_by_us = False
-
 
 @dataclass(frozen=True)
 class ManagedEngine:
@@ -89,6 +82,11 @@ class EngineCandidate:
     """The environment variable that set the address; empty if none did."""
 
 
+def with_docker_host(docker_host: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with the engine of the settings, if they name one."""
+    return {**environ, **({"CODESDK_DOCKER_HOST": docker_host} if docker_host else {})}
+
+
 def find(environ: Mapping[str, str], standard: str) -> EngineCandidate:
     """Find the configured engine, or else the first that answers: standard socket, then the user's sockets.
 
@@ -108,7 +106,11 @@ def find(environ: Mapping[str, str], standard: str) -> EngineCandidate:
 
 
 def ensure(
-    progress: ProgressCallback, *, managed: ManagedEngine | None = None, environ: Mapping[str, str] | None = None
+    progress: ProgressCallback,
+    *,
+    docker_host: str = "",
+    managed: ManagedEngine | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Engine:
     """Return a running engine: the configured one, the standard one, or one installed and started now.
 
@@ -116,6 +118,7 @@ def ensure(
 
     Args:
         progress: receives a line before anything is installed or started.
+        docker_host: the engine of the settings; empty: that of the environment.
         managed: the managed engine; None for the current user's.
         environ: None for the process's environment. `CODESDK_DOCKER_HOST` and `DOCKER_HOST` select an engine.
 
@@ -124,11 +127,13 @@ def ensure(
         ProvisionFailed: the installation or the start failed.
     """
     managed = managed or managed_engine(state_dir())
-    with managed.shares.alone():
-        found = find(os.environ if environ is None else environ, managed.places.host)
+    variables = with_docker_host(docker_host, os.environ if environ is None else environ)
+    with managed.shares.lock():
+        found = find(variables, managed.places.host)
         if found.ping.answer is EndpointState.ENGINE:
-            ours = found.host == managed.places.host and managed.shares.read() is not None
-            return Engine(found.host, started_by_us=ours, share=managed.shares.join() if ours else None)
+            started_by_us = found.host == managed.places.host and managed.shares.read() is not None
+            share = managed.shares.register() if started_by_us else None
+            return Engine(found.host, started_by_us=started_by_us, share=share)
         if found.variable:
             raise EngineMissing(
                 f"No Docker engine answers at {found.host} ({found.variable}): {found.ping.detail}.",
@@ -138,13 +143,13 @@ def ensure(
             raise _permission_fault(found.host)
         if found.ping.answer is EndpointState.SILENT:
             raise EngineMissing(
-                f"A Docker engine listens at {found.host} and does not answer ({found.ping.detail}).",
+                f"A Docker engine listens at {found.host} but does not answer ({found.ping.detail}).",
                 advice="Wait until it has started, or restart it: sudo systemctl restart docker.",
             )
         way = _root_to_start(found)
         _install(progress)
         _start(managed, way, progress)
-        return Engine(found.host, started_by_us=True, share=managed.shares.join())
+        return Engine(found.host, started_by_us=True, share=managed.shares.register())
 
 
 def _permission_fault(host: str) -> EngineMissing:

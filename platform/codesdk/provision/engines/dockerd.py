@@ -124,8 +124,8 @@ def start(places: DockerdPaths, way: Root) -> ProcessIdentity:
             way.run("sh", "-c", f"kill {process.pid}", deadline_s=10)  # may be sudo: only root may signal it
     if daemon is not None:
         return daemon
-    said = output_tail(places.log.read_text(encoding="utf-8", errors="replace"))
-    raise ProvisionFailed(f"dockerd did not start: {said or 'it said nothing'}.", advice=f"Its log is {places.log}.")
+    tail = output_tail(places.log.read_text(encoding="utf-8", errors="replace"))
+    raise ProvisionFailed(f"dockerd did not start: {tail or 'it printed nothing'}.", advice=f"Its log is {places.log}.")
 
 
 def _await_answer(process: subprocess.Popen[bytes], places: DockerdPaths, way: Root) -> ProcessIdentity | None:
@@ -147,14 +147,14 @@ def stop(daemon: ProcessIdentity, way: Root) -> None:
     Raises:
         ProvisionFailed: it survives.
     """
-    for sign in ("-TERM", "-KILL"):
+    for option in ("-TERM", "-KILL"):
         if not daemon.alive:
             return
         # The shell's builtin: /bin/kill is in procps, which a minimal Debian lacks.
-        way.run("sh", "-c", f"kill {sign} {daemon.pid}", deadline_s=10)
+        way.run("sh", "-c", f"kill {option} {daemon.pid}", deadline_s=10)
         if daemon.wait(STOP_S):
             return
-    raise ProvisionFailed(f"dockerd (pid {daemon.pid}) did not end.", advice=f"Run: sudo kill -9 {daemon.pid}")
+    raise ProvisionFailed(f"dockerd (pid {daemon.pid}) did not exit.", advice=f"Run: sudo kill -9 {daemon.pid}")
 
 
 def systemd_start(way: Root) -> None:

@@ -71,7 +71,7 @@ def _ping_unix(path: str, timeout_s: float) -> Ping:
     except OSError as problem:
         return Ping(EndpointState.NOTHING, problem.strerror or str(problem))
     except (http.client.HTTPException, ValueError) as problem:
-        return Ping(EndpointState.NOTHING, f"no engine's answer: {problem}")
+        return Ping(EndpointState.NOTHING, f"not an engine: {problem}")
     finally:
         connection.close()
     if response.status != http.client.OK or not isinstance(body, dict):
@@ -94,7 +94,7 @@ def tls_flags(host: str) -> tuple[str, ...]:
 def _ping_cli(host: str) -> Ping:
     docker = which("docker")
     if docker is None:
-        return Ping(EndpointState.NOTHING, f"no docker command to reach {host} with")
+        return Ping(EndpointState.NOTHING, f"no docker command to reach {host}")
     try:
         flags = tls_flags(host)
     except Fault as fault:

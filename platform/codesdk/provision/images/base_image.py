@@ -153,7 +153,7 @@ def _pull(docker: DockerCommand, progress: ProgressCallback) -> bool:
     try:
         docker.pull(PUBLIC)
     except Fault as fault:
-        progress(f"No image registry serves it here: {fault.message}")
+        progress(f"No image registry provides it: {fault.message}")
         return False
     return docker.has(PUBLIC)
 
@@ -171,15 +171,15 @@ def build_with_debootstrap(docker: DockerCommand, progress: ProgressCallback) ->
     way = root()
     if mirror is None or way is None or codename in TOO_OLD:
         raise BaseImageMissing(
-            f"{PUBLIC} is not on the engine, no registry answers, and a base cannot be made here"
+            f"{PUBLIC} is not on the engine, no registry answers, and none can be built here"
             f" ({_why_not_buildable(codename, mirror, way)}).",
             advice=f"On a machine with a registry: docker pull {PUBLIC} && docker save {PUBLIC} > base.tar;"
             " here: docker load < base.tar",
         )
     if which("debootstrap") is None:
-        debian.install(("debootstrap",), "debootstrap is needed to make a base image", progress)
+        debian.install(("debootstrap",), "debootstrap is needed to build a base image", progress)
     progress(
-        f"Making the base image {LOCAL_REPOSITORY}:{codename} with debootstrap from {mirror.uri} (once, about a minute)"
+        f"Building the base image {LOCAL_REPOSITORY}:{codename} with debootstrap from {mirror.uri} (once, about a minute)"
     )
     reference = f"{LOCAL_REPOSITORY}:{codename}"
     with _rootfs(way) as rootfs:
@@ -203,8 +203,8 @@ def _why_not_buildable(codename: str, mirror: apt_sources.Source | None, way: Ro
 
 def _proxy() -> tuple[str, ...]:
     """Return environment assignments that pass apt's proxy to debootstrap, whose wget ignores apt's configuration."""
-    asked = run(["apt-config", "shell", "P", "Acquire::http::Proxy"], deadline_s=10).stdout.strip()
-    words = shlex.split(asked.removeprefix("P="))
+    output = run(["apt-config", "shell", "P", "Acquire::http::Proxy"], deadline_s=10).stdout.strip()
+    words = shlex.split(output.removeprefix("P="))
     return (f"http_proxy={words[0]}",) if words and words[0] != "DIRECT" else ()
 
 

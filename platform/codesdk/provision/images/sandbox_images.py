@@ -59,7 +59,7 @@ class ImageUnknown(Fault):
     def __init__(self, name: str, known: Iterable[str], listed_in: Path) -> None:
         super().__init__(
             f"There is no sandbox image `{name[:100]}`.",
-            advice=f"There are: {', '.join(known) or 'none'}. Others come on the list {listed_in}, by digest.",
+            advice=f"There are: {', '.join(known) or 'none'}. List others in {listed_in}, by digest.",
             details={"image": name[:100]},
         )
 
@@ -192,7 +192,7 @@ class ImageStore:
             found = describe(client, image)
             if found is None:
                 raise ImageMissing(image)
-            with client.doing("say what it is"):
+            with client.doing("read its version"):
                 architecture = str(client.api.version()["Arch"])
             if reasons := refusals(found, architecture):
                 raise ImageRefused(image, reasons)

@@ -1,1 +1,1 @@
-"""PostgreSQL and Redis servers that several processes share."""
+"""Servers that several CodeSDK processes share."""

@@ -81,20 +81,20 @@ def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
     if path.parent != data_dir.absolute():
         _make_private(path.parent)
     shares = SharedServer(run_dir, "redis")
-    with shares.alone():
+    with shares.lock():
         answer = _ping_until_settled(path)
         if answer is _Answer.SILENT:
             raise RedisMissing(
-                f"Something holds {path} and does not answer as Redis does.", advice="Stop it, or remove the file."
+                f"Something listens on {path} but does not answer as Redis does.", advice="Stop it, or remove the file."
             )
         if answer is _Answer.SERVER:
             known = shares.read()
             process = known if isinstance(known, ProcessIdentity) else None
-            return RedisServer(path, started_by_us=False, process=process, share=shares.join())
+            return RedisServer(path, started_by_us=False, process=process, share=shares.register())
         process = _start(path, run_dir, progress)
         try:
             shares.write(process)
-            return RedisServer(path, started_by_us=True, process=process, share=shares.join())
+            return RedisServer(path, started_by_us=True, process=process, share=shares.register())
         except BaseException:
             process.terminate(STOP_S)
             path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ def remove_unused(data_dir: Path) -> bool:
     if not run_dir.is_dir():  # not a server's directory, or not created yet
         return False
     shares = SharedServer(run_dir, "redis")
-    with shares.alone():
+    with shares.lock():
         if not shares.unused():
             return False
         left = shares.read()
@@ -186,8 +186,8 @@ def _start(path: Path, run_dir: Path, progress: ProgressCallback) -> ProcessIden
         raise
     if process.poll() is None:
         process.kill()
-    said = output_tail(log_path.read_text(encoding="utf-8", errors="replace"))
-    raise RedisMissing(f"Redis did not start: {said or 'it said nothing'}.", advice=f"Its log is {log_path}.")
+    tail = output_tail(log_path.read_text(encoding="utf-8", errors="replace"))
+    raise RedisMissing(f"Redis did not start: {tail or 'it printed nothing'}.", advice=f"Its log is {log_path}.")
 
 
 def _await_answer(process: subprocess.Popen[bytes], path: Path) -> ProcessIdentity | None:
@@ -244,7 +244,7 @@ def _ping(path: Path) -> _Answer:
 def _ask(probe: socket.socket) -> _Answer:
     try:
         probe.sendall(b"PING\r\n")
-        said = probe.recv(64)
+        reply = probe.recv(64)
     except OSError:
         return _Answer.SILENT
-    return _Answer.SERVER if said.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else _Answer.SILENT
+    return _Answer.SERVER if reply.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else _Answer.SILENT

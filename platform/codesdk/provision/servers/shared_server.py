@@ -1,4 +1,4 @@
-"""Shares one server between CodeSDK processes; the last one to leave stops it.
+"""Shares one server between CodeSDK processes; the last one to exit stops it.
 
 The process that starts the server records its pid and start time. Every user holds a shared file lock, which the
 kernel releases if the process is killed, so the next run takes over what a killed run left, and stops it.
@@ -34,11 +34,12 @@ class SharedServer:
     name: str
 
     @property
-    def _record(self) -> Path:
+    def record(self) -> Path:
+        """The file that records who started the server."""
         return self.directory / f"{self.name}.json"
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the exclusive lock for starting and stopping.
 
         Raises:
@@ -47,7 +48,7 @@ class SharedServer:
         until = time.monotonic() + LOCK_TIMEOUT_S
         path = self.directory / f"{self.name}.lock"
         with path.open("ab") as lock:
-            while not _lock(lock, fcntl.LOCK_EX):
+            while not _try_lock(lock):
                 if time.monotonic() > until:
                     raise ProvisionFailed(f"Another process holds {path}.", advice=f"Find it: fuser -v {path}")
                 time.sleep(POLL_S)
@@ -56,12 +57,12 @@ class SharedServer:
     def write(self, started: ServerHandle) -> None:
         """Record the started server."""
         body = {"by": started} if isinstance(started, str) else {"pid": started.pid, "started": started.started}
-        self._record.write_text(json.dumps({**body, "boot": _boot()}), encoding="utf-8")
+        self.record.write_text(json.dumps({**body, "boot": _boot()}), encoding="utf-8")
 
     def read(self) -> ServerHandle | None:
         """Return the server that CodeSDK started, if it still runs; None if the record is missing or unreadable."""
         try:
-            body: Any = json.loads(self._record.read_text(encoding="utf-8"))
+            body: Any = json.loads(self.record.read_text(encoding="utf-8"))
             if body["boot"] != _boot():  # pids, start times and units are only valid within one boot
                 return None
             if body.get("by") == "systemd":
@@ -71,50 +72,40 @@ class SharedServer:
             return None
         return known if known.alive else None
 
-    def forget(self) -> None:
-        """Delete the record, so that no CodeSDK process stops the server."""
-        self._record.unlink(missing_ok=True)
-
-    def join(self) -> ServerUse:
-        """Register this process as a user. Call it under `alone`."""
+    def register(self) -> ServerUse:
+        """Register this process as a user. Call it under `lock`."""
         users = (self.directory / f"{self.name}.users").open("ab")
         fcntl.flock(users, fcntl.LOCK_SH)
         return ServerUse(self, users)
 
     def unused(self) -> bool:
-        """Whether no process uses the server. Call it under `alone`."""
+        """Whether no process uses the server. Call it under `lock`."""
         with (self.directory / f"{self.name}.users").open("ab") as users:
-            return _lock(users, fcntl.LOCK_EX)
+            return _try_lock(users)
 
 
 class ServerUse:
     """One process's use of a shared server."""
 
-    def __init__(self, of: SharedServer, held: IO[bytes]) -> None:
-        self._of = of
-        self._held = held
+    def __init__(self, server: SharedServer, users: IO[bytes]) -> None:
+        self._server = server
+        self._users = users
 
     def release(self, stop: Callable[[ServerHandle], None]) -> bool:
         """Unregister. The last user calls `stop`; returns whether this one did."""
-        with self._of.alone():
-            self._held.close()
-            started = self._of.read()
-            if started is None or not self._of.unused():
+        with self._server.lock():
+            self._users.close()
+            started = self._server.read()
+            if started is None or not self._server.unused():
                 return False
             stop(started)
-            self._of.forget()
+            self._server.record.unlink(missing_ok=True)
             return True
 
-    def forget(self) -> None:
-        """Unregister and leave the server running for good."""
-        with self._of.alone():
-            self._of.forget()
-            self._held.close()
 
-
-def _lock(file: IO[bytes], kind: int) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -49,8 +49,8 @@ class Outcome:
 
 def output_tail(text: str, lines: int = 3) -> str:
     """Return the last non-empty lines as one."""
-    said = [line.strip() for line in text.splitlines() if line.strip()]
-    return " / ".join(said[-lines:])
+    filled = [line.strip() for line in text.splitlines() if line.strip()]
+    return " / ".join(filled[-lines:])
 
 
 def which(program: str) -> str | None:
@@ -77,7 +77,7 @@ def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None
     except (FileNotFoundError, PermissionError, NotADirectoryError) as problem:
         return Outcome(127, "", f"{argv[0]}: {problem.strerror}")
     except subprocess.TimeoutExpired:
-        return Outcome(124, "", f"{argv[0]} did not end within {deadline_s:g} s")
+        return Outcome(124, "", f"{argv[0]} did not exit within {deadline_s:g} s")
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
@@ -120,7 +120,7 @@ def state_dir() -> Path:
         directory.mkdir(exist_ok=True, mode=0o700)
     except OSError as problem:
         raise ProvisionFailed(
-            f"{directory} cannot be made: {problem.strerror}.",
+            f"{directory} cannot be created: {problem.strerror}.",
             advice="Set XDG_STATE_HOME to a directory that this user can write.",
         ) from problem
     return directory

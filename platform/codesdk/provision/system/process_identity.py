@@ -36,11 +36,11 @@ class ProcessIdentity:
 
     def terminate(self, grace_s: float) -> None:
         """SIGTERM, wait `grace_s` seconds, SIGKILL. Never signals another process."""
-        for sign in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             if not self.alive:
                 return
             try:
-                os.kill(self.pid, sign)
+                os.kill(self.pid, number)
             except ProcessLookupError:
                 return
             self.wait(grace_s)

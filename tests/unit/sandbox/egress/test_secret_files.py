@@ -137,4 +137,4 @@ def test_doctor_names_a_folder_that_is_called_by_a_tenants_name_and_so_is_never_
     folder(tenant="acme")
     folder.root.chmod(0o700)
     found = doctor.secrets(folder.root)
-    assert (found.status, "acme" in found.detail, "tenants list" in found.mend) == (Status.WARN, True, True)
+    assert (found.status, "acme" in found.detail, "tenants list" in found.fix) == (Status.WARN, True, True)

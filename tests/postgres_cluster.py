@@ -114,8 +114,8 @@ def ensure(directory: Path, progress: ProgressCallback, *, durable: bool = False
     programs(progress)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     shares = SharedServer(directory, "server")
-    with shares.alone():  # another run may be cleaning up after killed ones
-        share = shares.join()
+    with shares.lock():  # another run may be cleaning up after killed ones
+        share = shares.register()
     password = secrets.token_urlsafe(16)
     try:
         _init(directory, password)
@@ -134,7 +134,7 @@ def remove_unused(directory: Path) -> bool:
     if not (directory / "server.users").exists():  # not a cluster's, or not initialised yet
         return False
     shares = SharedServer(directory, "server")
-    with shares.alone():
+    with shares.lock():
         if not shares.unused():
             return False
         left = shares.read()
@@ -196,7 +196,7 @@ def _init(directory: Path, password: str) -> None:
         for path in (directory, secret):
             os.chown(path, user.uid, user.gid)
     programs_in = _programs()
-    assert programs_in is not None  # noqa: S101 (`ensure` has looked)
+    assert programs_in is not None
     done = run(
         [
             *_run_as(user),
@@ -231,7 +231,7 @@ def _write_configuration(directory: Path, more: dict[str, str]) -> None:
 
 def _start(directory: Path) -> ProcessIdentity:
     programs_in = _programs()
-    assert programs_in is not None  # noqa: S101 (`ensure` has looked)
+    assert programs_in is not None
     log_path = directory / "log"
     with log_path.open("ab") as log:
         process = subprocess.Popen(

@@ -72,9 +72,9 @@ def ensure(progress: ProgressCallback, *, managed: ManagedEngine | None = None) 
         directory = state_dir() / "gvisor"
         directory.mkdir(mode=0o700, exist_ok=True)
         managed = managed_gvisor_engine(directory)
-    with managed.shares.alone():
+    with managed.shares.lock():
         if ping(managed.places.host).answer is EndpointState.ENGINE:
-            return Engine(managed.places.host, started_by_us=True, share=managed.shares.join())
+            return Engine(managed.places.host, started_by_us=True, share=managed.shares.register())
         way = root()
         if way is None or which("dockerd") is None:
             raise GvisorMissing(
@@ -87,7 +87,7 @@ def ensure(progress: ProgressCallback, *, managed: ManagedEngine | None = None) 
         )
         (managed.places.log.parent / "daemon.json").write_text(json.dumps(configuration(path)), encoding="utf-8")
         managed.shares.write(dockerd.start(managed.places, way))
-        return Engine(managed.places.host, started_by_us=True, share=managed.shares.join())
+        return Engine(managed.places.host, started_by_us=True, share=managed.shares.register())
 
 
 def _install(progress: ProgressCallback) -> str:
