@@ -53,7 +53,7 @@ from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.approval.bound_files import named_files
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
-from codesdk.toolcalls.claim import CallClaimer
+from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
@@ -300,7 +300,7 @@ class Stage:
         registry: Registry | None = None,
         generation: int = 1,
         *,
-        most_of_tenant: int = 0,
+        in_flight: InFlightCalls | None = None,
     ) -> CallClaimer:
         """A worker's claims."""
         return CallClaimer(
@@ -312,7 +312,7 @@ class Stage:
             host=self.host.id,
             generation=generation,
             quotas=self.quotas,
-            most_of_tenant=most_of_tenant,
+            in_flight=in_flight,
         )
 
     def execution(

@@ -7,16 +7,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Redaction
+from codesdk.domain.ids import ToolCallId
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
-from codesdk.registry import RegistryProvider, SourceCall, Tool
+from codesdk.registry import Builtin, RegistryProvider, SourceCall, Tool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.port.faults import CallCancelled, SandboxGone
 from codesdk.storage.database import StorageUnavailable
@@ -33,10 +35,8 @@ from codesdk.toolcalls.run.acquire import SandboxAcquisition
 from codesdk.toolcalls.run.effective_limits import (
     EffectiveLimits,
     SecretProblem,
-    inherited_redactions,
     missing_secret,
     no_secrets,
-    tool_changed_result,
     with_granted_secrets,
 )
 from codesdk.toolcalls.run.output_log import OutputLog
@@ -51,9 +51,13 @@ from codesdk.tools import (
     run_tool,
     runs_one_exec,
 )
+from codesdk.tools.processes import call_id_of_process
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+_OUTPUT_POINTER = "/text"
+"""Where the result of process.read has the output."""
 
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
@@ -246,35 +250,35 @@ class Execution:
 
     def _run_tool(self, claimed: ClaimedCall, tool: Tool, sandbox: Sandbox, output: OutputLog) -> ToolResult:
         stored = claimed.stored
-        if (changed := tool_changed_result(claimed, tool)) is not None:
+        if (changed := _tool_changed_result(claimed, tool)) is not None:
             return changed
-        terms = EffectiveLimits.of(claimed, tool, inherited_redactions(tool, stored.call.input, self._log.database))
-        profile = terms.profile
+        limits = _limits_of(claimed).with_redactions(self._inherited_redactions(tool, stored.call.input))
+        profile, obliged = limits.profile, limits.obligations
         if (refused := missing_secret(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
         claims = self._registry.of(stored.tenant_id).secrets
         context = ToolContext(
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": with_granted_secrets(profile.egress, tool, claims)}),
-            limits=process_limits(terms.obliged.sandbox),
+            limits=process_limits(obliged.sandbox),
             taken_up=claimed.behaviour_hash is None,
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
             process_lifetime_s=min(
-                terms.obliged.timeout_s or DEFAULT_PROCESS_LIFETIME_S, profile.lifetime_s or DEFAULT_PROCESS_LIFETIME_S
+                obliged.timeout_s or DEFAULT_PROCESS_LIFETIME_S, profile.lifetime_s or DEFAULT_PROCESS_LIFETIME_S
             ),
-            on_output=_discard if terms.withholds_output else output.add,
-            attach=_discard if terms.withholds_output else output.attached.append,
-            redactor=terms.redactor,
+            on_output=_discard if limits.withholds_output else output.add,
+            attach=_discard if limits.withholds_output else output.attached.append,
+            redactor=limits.redactor,
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
             self._cancel_previous_attempt(stored, sandbox)
         if stored.bound and not runs_one_exec(tool) and (differs := find_changed_file(context.files, stored.bound)):
             return files_changed_result(differs)
         if stored.preview is None or stored.preview.failed:
-            return terms.clean(tool, run_tool(tool, stored.call.input, context))
-        return terms.clean(tool, run_previewed(tool, stored, stored.preview, context))
+            return limits.clean(tool, run_tool(tool, stored.call.input, context))
+        return limits.clean(tool, run_previewed(tool, stored, stored.preview, context))
 
     def _run_in_sandbox(
         self, claimed: ClaimedCall, tool: Tool, output: OutputLog, acquisition: SandboxAcquisition
@@ -287,6 +291,16 @@ class Execution:
         return acquisition.run(
             lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free
         )
+
+    def _inherited_redactions(self, tool: Tool, given: dict[str, Any]) -> tuple[Redaction, ...]:
+        """The redactions of the process that this call reads; none for other calls."""
+        if not isinstance(tool.runs, Builtin) or tool.runs.builtin != "process.read":
+            return ()
+        with self._log.database.read() as connection:
+            started = store.find(connection, ToolCallId(call_id_of_process(str(given["process"]))))
+        redactions = started.obligations.redactions if started is not None else ()
+        # A pointer refers to the start's own result: what it hides may be anywhere in the output.
+        return tuple(item if item.pointer is None else Redaction(pointer=_OUTPUT_POINTER) for item in redactions)
 
     def _blocked_by(self, claimed: ClaimedCall) -> str:
         """What blocks a call since its claim; empty if nothing does, or the database is away."""
@@ -311,23 +325,23 @@ class Execution:
     ) -> ToolResult:
         """Run it on an MCP server, with the same promises but outside of the session's sandbox."""
         stored = claimed.stored
-        if (changed := tool_changed_result(claimed, tool)) is not None:
+        if (changed := _tool_changed_result(claimed, tool)) is not None:
             return changed
-        terms = EffectiveLimits.of(claimed, tool)
+        limits = _limits_of(claimed)
         asked = SourceRequest(
             tool=tool,
             arguments=stored.call.input,
             identity=stored.identity,
             tenant=stored.tenant_id,
             session=stored.subject.session_id,
-            profile=terms.profile,
-            obligations=terms.obliged,
+            profile=limits.profile,
+            obligations=limits.obligations,
             timeout_s=claimed.timeout_s,
-            on_output=_discard if terms.withholds_output else output.add,
-            attach=_discard if terms.withholds_output else output.attached.append,
+            on_output=_discard if limits.withholds_output else output.add,
+            attach=_discard if limits.withholds_output else output.attached.append,
             sent=sent,
         )
-        return terms.clean(tool, self._sources.call(asked))
+        return limits.clean(tool, self._sources.call(asked))
 
     def _finish(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, duration_ms: float) -> None:
         last_output = output.rest()
@@ -415,6 +429,19 @@ def _with_outcome(claimed: ClaimedCall, ran: ToolResult | Fault, acquisition: Sa
     ran_at_all = claimed.ran and not never_asked and not isinstance(ran, CallCancelled)
     indeterminate = claimed.is_indeterminate_outcome or is_indeterminate
     return claimed.model_copy(update={"ran": ran_at_all, "is_indeterminate_outcome": indeterminate})
+
+
+def _tool_changed_result(claimed: ClaimedCall, tool: Tool) -> ToolResult | None:
+    """The refusal, if the tool has changed since the call was decided."""
+    if claimed.behaviour_hash in (None, tool.behaviour_hash):
+        return None
+    text = f"{tool.name} was not run: its manifest has changed since this call was decided."
+    return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
+
+
+def _limits_of(claimed: ClaimedCall) -> EffectiveLimits:
+    assert claimed.limits is not None  # noqa: S101 (only a call whose tool is gone has none, and it isn't run)
+    return claimed.limits
 
 
 def _discard(_what: object) -> None:

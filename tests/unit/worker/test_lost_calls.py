@@ -235,9 +235,8 @@ def test_who_waits_follows_a_call_through_its_attempts(stage, ready):
             if event.type == "tool.call.completed":
                 is_over.set()
 
-        place = results.place(stage.subject)
         outcome = submit(stage, *READ)
-        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, 30.0, on_event))
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, 30.0, on_event, after_seq=outcome.after_seq))
         await asyncio.sleep(0)
         await asyncio.to_thread(lose, stage, ready, outcome.identity.tool_call_id)
         await asyncio.wait_for(is_over.wait(), 30)

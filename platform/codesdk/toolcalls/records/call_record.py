@@ -14,6 +14,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Tool
 from codesdk.sandbox.port import FileFingerprint
 from codesdk.toolcalls.previews.preview import Preview
+from codesdk.toolcalls.run.effective_limits import EffectiveLimits
 
 
 class SessionFacts(FrozenModel):
@@ -26,6 +27,8 @@ class SessionFacts(FrozenModel):
     open: bool
     batch: bool = False
     """Its calls let those of the tenant's interactive sessions go first."""
+    last_seq: int = 0
+    """Of its log, or an earlier one; 0 if it wasn't read."""
 
 
 class CallRecord(FrozenModel):
@@ -127,7 +130,7 @@ class CallDurations(NamedTuple):
 
 
 class ClaimedCall(FrozenModel):
-    """Ours to run, once."""
+    """A call that this worker runs, once."""
 
     stored: CallRecord
     generation: int
@@ -136,6 +139,8 @@ class ClaimedCall(FrozenModel):
     """False where its sandbox could not even be opened."""
     is_indeterminate_outcome: bool = False
     """Its run ended for us in a way that says nothing of whether it took effect."""
+    limits: EffectiveLimits | None = None
+    """None: its tool is gone, so only its end can be recorded."""
     timeout_s: float
     sandbox: SandboxSummary
     environment: str
@@ -166,6 +171,8 @@ class Waiting(FrozenModel):
     """Whose yes it takes, in words."""
     expires_at: float
     """Seconds since the epoch."""
+    after_seq: int | None = None
+    """As of `Queued`."""
     is_being_previewed: bool = False
     """Nobody is asked yet: it is tried in a copy of the workspace first."""
 
@@ -174,6 +181,8 @@ class Queued(FrozenModel):
     """Nothing stands against it; the session's host will run it."""
 
     identity: CallIdentity
+    after_seq: int | None = None
+    """The call's events have a higher `seq`. None: it was recorded before this request."""
 
 
 class Finished(FrozenModel):
