@@ -271,8 +271,8 @@ class CallClaimer:
             known = decision.model_copy(update={"doubt": None})
             if decision.doubt is not None and _current_digest(stored, tool, known) == asked.digest:
                 return (
-                    "It was approved before the same call was lost, so nobody was asked about a repetition of what may "
-                    f"have taken effect ({decision.doubt}). Look at what is there, and call it again to ask about that."
+                    "It was approved before the same call was lost, so the approval does not cover a repetition of what may "
+                    f"have taken effect ({decision.doubt}). Check what is there, then call it again to request approval."
                 )
             return "What was approved is not what would run now. Call it again to ask again."
         return None if self._approval_service.consume(unit, asked.id) else "The approval is not there any more."

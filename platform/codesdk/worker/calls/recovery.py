@@ -82,7 +82,7 @@ class Recovery:
         them: without this they would block their workspace until the worker restarts.
         """
         for orphan in self._in_flight.take_orphaned(self._running()):
-            _log.warning("call %s runs, and nobody has it: it is taken up", orphan.stored.identity.tool_call_id)
+            _log.warning("recovering call %s: it is running, and no thread has it", orphan.stored.identity.tool_call_id)
             start(partial(self._recover_and_release, orphan.stored, begun=orphan.begun))
 
     def _running(self) -> list[CallRecord]:
@@ -102,7 +102,7 @@ class Recovery:
             (self._recover if begun else self._run_unstarted)(stored)
         except Fault as fault:
             # One call that cannot be ended must not stop the worker from serving the others.
-            _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
+            _log.warning("could not recover call %s: %s", stored.identity.tool_call_id, fault)
         finally:
             self._in_flight.discard(stored.identity)
 

@@ -234,7 +234,7 @@ class Worker:
         run_guarded(self._sources.tend)  # servers of a worker that was killed
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
-            _log.info("took up %d calls of an earlier worker", taken)
+            _log.info("recovering %d calls of an earlier worker", taken)
         self._claims.take_up()
         for each in (
             self._poll_loop,
@@ -357,7 +357,7 @@ class Worker:
                 name="look for changed files",
                 every_s=poll_s,
                 work=self._file_watch.look,
-                on_failure="they wait in their sandboxes, and are told later or counted as lost",
+                on_failure="they wait in their sandboxes, and are logged later or counted as lost",
             ),
         )
 
