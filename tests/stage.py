@@ -60,7 +60,6 @@ from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
 from codesdk.toolcalls.records.call_record import Outcome
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
-from codesdk.toolcalls.retries.retry import Retries
 from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -331,7 +330,7 @@ class Stage:
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:
         """What ends lost attempts, and begins others."""
-        attempts = Retries(
+        return LostAttempts(
             registry=registry or self.registry,
             bundles=FixedBundle(chosen or self.bundle, self.rules),
             approval_service=self.approval_service,
@@ -339,7 +338,6 @@ class Stage:
             quotas=self.quotas,
             wakeups=self.wakeups,
         )
-        return LostAttempts(self.log, attempts)
 
     def events(self, subject: Subject | None = None, after: int = 0) -> list[Event]:
         """What the log holds."""

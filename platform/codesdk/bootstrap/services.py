@@ -43,7 +43,6 @@ from codesdk.toolcalls.decision.call_decision import ApprovalLimits, CallDecisio
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import ResultWaiter
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
-from codesdk.toolcalls.retries.retry import Retries
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
@@ -184,7 +183,7 @@ class Services:
             quotas=self.quotas,
             shadow=self.shadow,
         )
-        attempts = Retries(
+        self.lost_attempts = LostAttempts(
             registry=self.registry,
             bundles=self.bundles,
             approval_service=self.approvals,
@@ -192,7 +191,6 @@ class Services:
             quotas=self.quotas,
             wakeups=self.wakeups,
         )
-        self.lost_attempts = LostAttempts(self.log, attempts)
         self.results = ResultWaiter(self.pipeline, self.log, self.tail, self.hints)
 
     def _wire_sessions(self, opened: ExitStack, session_rules: SessionRules, issuers: ActiveIssuers) -> None:

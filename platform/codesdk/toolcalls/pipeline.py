@@ -27,23 +27,14 @@ from codesdk.toolcalls.decision.call_decision import Admission, CallDecision, Ca
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
-from codesdk.toolcalls.records.call_record import (
-    CallRecord,
-    Denied,
-    EndedCall,
-    Finished,
-    Outcome,
-    Queued,
-    SessionFacts,
-    Waiting,
-)
+from codesdk.toolcalls.records.call_record import CallRecord, Denied, EndedCall, Finished, Outcome, Queued, SessionFacts
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input becomes an artifact, which the log refers to."""
 
 
 class CallUncertain(Fault):
-    """The database broke off while it recorded a call, so nobody knows whether it did."""
+    """The database connection broke while a call was recorded, so it is unknown whether it was."""
 
     code = "CALL_UNCERTAIN"
     retryable = True
@@ -273,11 +264,10 @@ class Pipeline:
             case Effect.ASK:
                 is_by_policy = judged.decision is request.policy
                 deferral = request.deferral if is_by_policy else Deferral.of(call, request.tool, decision)
-                asked = self._deferred.ask(unit, call, request.tool, decision, facts, deferral=deferral)
-                return asked.model_copy(update={"after_seq": facts.last_seq}) if isinstance(asked, Waiting) else asked
+                return self._deferred.ask(unit, call, request.tool, decision, facts, deferral=deferral)
             case Effect.ALLOW:
                 queue.enqueue(unit, self._wakeups, call.identity.tool_call_id, facts.subject, facts.host_id)
-                return Queued(identity=call.identity, after_seq=facts.last_seq)
+                return Queued(identity=call.identity)
 
     def _insert(
         self,
@@ -295,7 +285,7 @@ class Pipeline:
             self._artifacts.record(unit, request.input_ref)
         is_queued = decision.effect is Effect.ALLOW and full is None
         is_granted = is_queued and grant is not None
-        said = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
+        events = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
         store.insert(
             unit.connection,
             call,
@@ -304,14 +294,14 @@ class Pipeline:
             schema_hash=request.tool.schema_hash,
             serial=request.tool.serial,
             state=CallState.QUEUED if is_queued else CallState.WAITING,
-            sources=said.sources,
+            sources=events.sources,
             grant=grant.id if grant and is_granted else None,
         )
         self._log.append(unit, call_events.requested(call, subject, request.input_ref))
         unit.at_end(
             f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
         )
-        for event in said.drafts:
+        for event in events.drafts:
             self._log.append(unit, event)
 
     def _deny(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from codesdk.domain.events import Event
+from codesdk.domain.events import Event, EventType
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
@@ -17,6 +17,7 @@ from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued
+from codesdk.toolcalls.retries import store as retry_store
 
 QUICK_S = 0.25
 """Seconds in which a queued call may end before its log is followed, and before any progress is reported. A lost hint
@@ -70,8 +71,8 @@ class ResultWaiter:
     ) -> Outcome:
         """The outcome when the call has ended, or as it stands after `timeout_s` seconds.
 
-        `on_event` receives every event of this call after `after_seq` (progress, output, decisions), unless it ends at
-        once; None: every later event.
+        `on_event` receives every event of this attempt (progress, output, decisions) after `after_seq`, unless it ends at
+        once. None: from its request on.
         """
         if isinstance(outcome, Denied | Finished):
             return outcome
@@ -83,11 +84,7 @@ class ResultWaiter:
             if isinstance(end, Denied | Finished):
                 return end
         if after_seq is None:
-            # In this order: an end between the two is found in the row, a later one in the log.
-            after_seq = await asyncio.to_thread(self._log.head, subject.session_id)
-            outcome = await asyncio.to_thread(self._current_outcome, outcome, subject)
-            if isinstance(outcome, Denied | Finished):
-                return outcome
+            after_seq = await asyncio.to_thread(self._seq_before, outcome, subject)
         return await self._follow(outcome, subject, after_seq, timeout_s, on_event)
 
     async def _follow(
@@ -124,6 +121,12 @@ class ResultWaiter:
             return await asyncio.to_thread(self._current_outcome, outcome, subject)
         finally:
             self._tail.unsubscribe(subscription)
+
+    def _seq_before(self, outcome: Outcome, subject: Subject) -> int:
+        """Where the events of this attempt begin. Read only now, since most calls end at once."""
+        with self._log.database.read() as connection:
+            requested = EventType.CALL_REQUESTED
+            return max(0, retry_store.event_seq(connection, subject.session_id, outcome.identity, requested) - 1)
 
     def _try_read(self, outcome: Outcome, subject: Subject) -> Outcome | None:
         """The outcome, read on the tail's thread, which saves a thread switch. None: the caller must read it."""

@@ -46,9 +46,7 @@ def wait(stage, results, call, meanwhile, timeout_s=10.0):
 
     async def both():
         outcome = stage.pipeline.submit(*call, stage.subject)
-        waiting = asyncio.create_task(
-            results.wait(outcome, stage.subject, timeout_s, on_event, after_seq=getattr(outcome, "after_seq", None))
-        )
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, timeout_s, on_event))
         await asyncio.sleep(0)
         await asyncio.to_thread(meanwhile, outcome)
         return await waiting

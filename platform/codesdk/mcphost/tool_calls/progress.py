@@ -52,8 +52,8 @@ class CallProgress:
         """Whether the call waits, or has waited, for an approval."""
         self.timed_out = False
         """Whether it was cancelled because it exceeded its time limit."""
-        self.after_seq = outcome.after_seq
-        """Of the last event seen; None: unknown."""
+        self.after_seq: int | None = None
+        """Of the last event seen."""
         self.phase = CallPhase.DECISION if isinstance(outcome, Waiting) else CallPhase.WORKER
         self.since = self._started_at
         self.changed = asyncio.Event()

@@ -27,8 +27,6 @@ class SessionFacts(FrozenModel):
     open: bool
     batch: bool = False
     """Its calls let those of the tenant's interactive sessions go first."""
-    last_seq: int = 0
-    """Of its log, or an earlier one; 0 if it wasn't read."""
 
 
 class CallRecord(FrozenModel):
@@ -140,7 +138,7 @@ class ClaimedCall(FrozenModel):
     is_indeterminate_outcome: bool = False
     """Its run ended for us in a way that says nothing of whether it took effect."""
     limits: EffectiveLimits | None = None
-    """None: its tool is gone, so only its end can be recorded."""
+    """None: only its end is recorded, because its tool is gone or its session ended."""
     timeout_s: float
     sandbox: SandboxSummary
     environment: str
@@ -171,8 +169,6 @@ class Waiting(FrozenModel):
     """Whose yes it takes, in words."""
     expires_at: float
     """Seconds since the epoch."""
-    after_seq: int | None = None
-    """As of `Queued`."""
     is_being_previewed: bool = False
     """Nobody is asked yet: it is tried in a copy of the workspace first."""
 
@@ -181,8 +177,6 @@ class Queued(FrozenModel):
     """Nothing stands against it; the session's host will run it."""
 
     identity: CallIdentity
-    after_seq: int | None = None
-    """The call's events have a higher `seq`. None: it was recorded before this request."""
 
 
 class Finished(FrozenModel):

@@ -176,7 +176,6 @@ def session_facts(connection: Connection, session: SessionId) -> SessionFacts | 
         profile=json.loads(row.profile),
         open=row.state == "open",
         batch=row.priority == SessionPriority.BATCH.value,
-        last_seq=row.last_seq,
     )
 
 
