@@ -200,12 +200,15 @@ class Dispatcher:
     def _serve_one(self) -> bool:
         taken = self._claims.take()
         if isinstance(taken, ClaimedCall):
-            session, sandboxes = taken.stored.subject.session_id, self._sandbox_registry
             try:
-                self._execution.run(taken, partial(sandboxes.begin, session), partial(sandboxes.lose, session))
+                self._run(taken)
             finally:
                 self._claims.leave(taken)
         return taken is not None
+
+    def _run(self, claimed: ClaimedCall) -> None:
+        session, sandboxes = claimed.stored.subject.session_id, self._sandbox_registry
+        self._execution.run(claimed, partial(sandboxes.begin, session), partial(sandboxes.lose, session))
 
     def _look(self) -> None:
         if not self._draining.is_set():
