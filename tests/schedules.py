@@ -30,7 +30,7 @@ from codesdk.registry import Registry
 from codesdk.storage.database import Database, to_fault
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.records.call_record import Denied
-from codesdk.toolcalls.retries.retry import MAX_ATTEMPTS
+from codesdk.toolcalls.retries.lost_calls import MAX_ATTEMPTS
 from stage import Stage, read_whole
 from stepped import SteppedSandboxes, SteppedWriter, broken
 from stepped_worker import Worker

@@ -56,14 +56,13 @@ from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.approval.bound_files import named_files
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
-from codesdk.toolcalls.claim import CallClaimer
+from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
 from codesdk.toolcalls.records.call_record import Outcome
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
-from codesdk.toolcalls.retries.retry import Retries
 from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -316,7 +315,7 @@ class Stage:
         registry: Registry | None = None,
         generation: int = 1,
         *,
-        most_of_tenant: int = 0,
+        in_flight: InFlightCalls | None = None,
     ) -> CallClaimer:
         """A worker's claims."""
         return CallClaimer(
@@ -328,7 +327,7 @@ class Stage:
             host=self.host.id,
             generation=generation,
             quotas=self.quotas,
-            most_of_tenant=most_of_tenant,
+            in_flight=in_flight,
         )
 
     def execution(
@@ -347,7 +346,7 @@ class Stage:
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:
         """What ends lost attempts, and begins others."""
-        attempts = Retries(
+        return LostAttempts(
             registry=registry or self.registry,
             bundles=FixedBundle(chosen or self.bundle, self.rules),
             approval_service=self.approval_service,
@@ -355,7 +354,6 @@ class Stage:
             quotas=self.quotas,
             wakeups=self.wakeups,
         )
-        return LostAttempts(self.log, attempts)
 
     def events(self, subject: Subject | None = None, after: int = 0) -> list[Event]:
         """What the log holds."""

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from codesdk.errors import Fault
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.worker.calls.dispatcher import Dispatcher
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.calls.recovery import Recovery
 from codesdk.worker.ownership.heartbeat import HostGone
 from codesdk.worker.sandboxes.registry import SandboxRegistry
@@ -37,7 +37,8 @@ class Worker(Process):
         try:
             host = stage.register()
             self.generation = host.generation
-            execution, claims = stage.execution(), stage.claims(generation=host.generation)
+            in_flight = InFlightCalls()
+            execution, claims = stage.execution(), stage.claims(generation=host.generation, in_flight=in_flight)
         finally:
             stage.writer = stage_writer
         execution._abandoned = Patience(self.world)  # type: ignore[assignment]
@@ -55,16 +56,14 @@ class Worker(Process):
         for name in ("ready", "begin", "forget", "lose", "reconcile"):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
             setattr(self.sandbox_registry, name, self.world.atomically(getattr(self.sandbox_registry, name)))
-        in_flight = InFlightCalls()
         pipeline = self.world.pipeline_of(self)
         parts: dict[str, Any] = {
             "host": host,
             "sandbox_registry": self.sandbox_registry,
             "execution": execution,
-            "in_flight": in_flight,
             "database": stage.database,
         }
-        self.recovery = Recovery(**parts, registry=stage.registry, writer=self.writer)
+        self.recovery = Recovery(**parts, in_flight=in_flight, registry=stage.registry, writer=self.writer)
         dispatcher = Dispatcher(
             **parts,
             claims=claims,

@@ -16,7 +16,7 @@ from typing import Any
 
 MARKS = {
     "codesdk.sessions.authentication": [("SessionAuthenticator.subject", "token", "admitted")],
-    "codesdk.mcphost.tool_calls.submission": [("CallSubmitter.submit", "submit", "")],
+    "codesdk.mcphost.tool_calls.handler": [("CallHandler._submit", "submit", "")],
     "codesdk.toolcalls.pipeline": [("Pipeline._submit", "record", ""), ("Pipeline.submit", "", "submitted")],
     "codesdk.worker.calls.dispatcher": [("Dispatcher.wake", "woken", "")],
     "codesdk.toolcalls.claim": [("CallClaimer.take", "claim", "claimed")],

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from codesdk.approvals import ApprovalService
 from codesdk.bootstrap.admin_services import AdminServices
 from codesdk.bootstrap.artifact_services import ArtifactServices
-from codesdk.bootstrap.call_services import CallServices
 from codesdk.bootstrap.maintenance import lock_path
 from codesdk.bootstrap.notification_services import NotificationServices
 from codesdk.bootstrap.policy_audit import PolicyAudit
@@ -38,7 +37,12 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import ensure_schema
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginService, make_fetch
+from codesdk.toolcalls.approval.deferred import DeferredApprovals
+from codesdk.toolcalls.approval.flow import ApprovalFlow
+from codesdk.toolcalls.decision.call_decision import ApprovalLimits, CallDecisions
+from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import ResultWaiter
+from codesdk.toolcalls.retries.lost_calls import LostAttempts
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 
 
@@ -149,10 +153,27 @@ class Services:
         self.one_time_links = self.outbound.one_time_links
 
     def _wire_calls(self) -> None:
-        calls = CallServices(
-            self.settings,
+        limits = ApprovalLimits(
+            per_minute=self.settings.asks_per_minute,
+            per_minute_of_tenant=self.settings.asks_per_minute_of_tenant,
+            waiting=self.settings.asks_waiting,
+        )
+        decisions = CallDecisions(self.bundles, self.approvals, limits)
+        self.approval_flow = ApprovalFlow(self.approvals, self.log, self.writer, self.wakeups)
+        self.deferred_approvals = DeferredApprovals(
             registry=self.registry,
-            bundles=self.bundles,
+            decisions=decisions,
+            approvals=self.approval_flow,
+            log=self.log,
+            writer=self.writer,
+            wakeups=self.wakeups,
+            ids=self.ids,
+        )
+        self.pipeline = Pipeline(
+            registry=self.registry,
+            decisions=decisions,
+            approvals=self.approval_flow,
+            deferred=self.deferred_approvals,
             approval_service=self.approvals,
             log=self.log,
             artifacts=self.artifacts,
@@ -162,10 +183,14 @@ class Services:
             quotas=self.quotas,
             shadow=self.shadow,
         )
-        self.pipeline = calls.pipeline
-        self.approval_flow = calls.approval_flow
-        self.deferred_approvals = calls.deferred_approvals
-        self.lost_attempts = calls.lost_attempts
+        self.lost_attempts = LostAttempts(
+            registry=self.registry,
+            bundles=self.bundles,
+            approval_service=self.approvals,
+            log=self.log,
+            quotas=self.quotas,
+            wakeups=self.wakeups,
+        )
         self.results = ResultWaiter(self.pipeline, self.log, self.tail, self.hints)
 
     def _wire_sessions(self, opened: ExitStack, session_rules: SessionRules, issuers: ActiveIssuers) -> None:

@@ -104,6 +104,7 @@ class McpHost:
         self._read_only_hints = read_only_hints
         self.resource = resource
         self._registry = registry
+        self._results = results
         self._bundles = bundles
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = CallHandler(
@@ -160,6 +161,7 @@ class McpHost:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Serve until the block ends."""
+        self._results.listen()
         async with self._manager.run():
             watching = [asyncio.create_task(each.watch()) for each in (self.list_changes, self.open_requests)]
             try:

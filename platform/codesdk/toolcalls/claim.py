@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from codesdk.approvals import Approval, ApprovalService, ApprovalState
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode
@@ -13,11 +13,9 @@ from codesdk.domain.decisions import UNREDACTED, Decision, Effect
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import EventLog
-from codesdk.hosts import store as host_store
 from codesdk.policy import BundleProvider
 from codesdk.registry import RegistryProvider, Tool, ToolWithheld, UnknownTool
 from codesdk.sandbox.port import ExecutionEnvironment
-from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.bound_files import bound_files_value
 from codesdk.toolcalls.approval.digest import approval_digest
@@ -26,72 +24,104 @@ from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall, Denied
-from codesdk.toolcalls.repeats import EarlierCalls
+from codesdk.toolcalls.run.effective_limits import EffectiveLimits
 
 CONTAINER = ExecutionEnvironment()
 
 
-class TenantConcurrency:
-    """Counts the calls that each tenant has at this worker, in memory. Safe to use from any thread."""
+class OrphanedCall(NamedTuple):
+    """A call whose row is `running` while no thread of this worker runs it."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: calls of one tenant; 0: no limit, and nothing is counted."""
-        self._most = most
+    stored: CallRecord
+    begun: bool
+    """A thread ran it before. False: the claim's commit succeeded but its answer was lost, so nothing has run."""
+
+
+class _Claim:
+    """A claim, and the call that it took."""
+
+    stored: CallRecord | None = None
+    is_kept = False
+    """The claim was committed, and the call runs."""
+
+
+class InFlightCalls:
+    """The calls that this worker's threads run, and running calls that no thread has (orphaned). Thread-safe.
+
+    A claim can commit while its answer is lost with the connection. Then the row is `running` and no thread runs the
+    call. The row alone looks the same as a claim whose answer is still on its way. So each claim is *in progress* from
+    before its unit until after it. A call is orphaned if no thread has it and every claim that was in progress when it
+    was first seen has returned.
+    """
+
+    def __init__(self, most_of_tenant: int = 0) -> None:
+        """`most_of_tenant`: calls of one tenant that this worker claims at once; 0: no limit."""
+        self._most = most_of_tenant
         self._lock = threading.Lock()
-        self._running: dict[CallIdentity, TenantId] = {}
-        """By attempt: the next one of a call may begin before the thread that lost the one before has left."""
-        self._counts: Counter[TenantId] = Counter()
+        self._claims: set[_Claim] = set()
+        self._calls: dict[CallIdentity, _Claim | None] = {}
+        """By attempt: the next one of a call may begin before the thread that lost the one before has left.
+
+        None for a recovered call, which doesn't count against its tenant's limit.
+        """
+        self._released: set[CallIdentity] = set()
+        """Calls that their thread has released; kept only while their rows are `running`."""
+        self._suspects: dict[CallIdentity, frozenset[_Claim]] = {}
+        """Calls without a thread when first seen, each with the claims that were in progress then."""
+
+    @contextmanager
+    def claiming(self) -> Iterator[_Claim]:
+        """Mark a claim as in progress. Its call stays registered only if the claim `is_kept` at the end."""
+        claim = _Claim()
+        with self._lock:
+            self._claims.add(claim)
+        try:
+            yield claim
+        finally:
+            self.take(claim, claim.stored if claim.is_kept else None)
+            with self._lock:
+                self._claims.discard(claim)
+
+    def take(self, claim: _Claim, stored: CallRecord | None) -> None:
+        """Register the call that a claim takes, inside its unit: the next claim of the same group commit must count it.
+
+        The unit may be undone and run again, and take another call. Then another claim may have taken the first one.
+        """
+        with self._lock:
+            if claim.stored is not None and self._calls.get(claim.stored.identity) is claim:
+                del self._calls[claim.stored.identity]
+            claim.stored = stored
+            if stored is not None:
+                self._calls[stored.identity] = claim
 
     def is_full(self, tenant: TenantId) -> bool:
         """Whether the tenant has as many calls as it may."""
-        return bool(self._most) and self._counts[tenant] >= self._most
-
-    def acquire(self, call: CallIdentity, tenant: TenantId) -> None:
-        """Count a call. Idempotent."""
         with self._lock:
-            if self._most and call not in self._running:
-                self._running[call] = tenant
-                self._counts[tenant] += 1
+            claims = (claim.stored for claim in self._calls.values() if claim is not None)
+            return bool(self._most) and sum(stored.tenant_id == tenant for stored in claims if stored) >= self._most
 
-    def release(self, call: CallIdentity) -> None:
-        """Stop counting a call. Idempotent."""
+    def add(self, *calls: CallIdentity) -> None:
+        """Register recovered calls."""
         with self._lock:
-            tenant = self._running.pop(call, None)
-            if tenant is None:
-                return
-            self._counts[tenant] -= 1
-            if not self._counts[tenant]:
-                del self._counts[tenant]
+            self._calls.update(dict.fromkeys(calls))
 
-    @contextmanager
-    def slot(self) -> Iterator[ConcurrencySlot]:
-        """A slot for one claim; frees it at the end unless it is kept."""
-        slot = ConcurrencySlot(self)
-        try:
-            yield slot
-        finally:
-            if not slot.kept:
-                slot.free()
+    def discard(self, call: CallIdentity) -> None:
+        """Remove a call that has ended or that its thread gave up."""
+        with self._lock:
+            self._calls.pop(call, None)
+            self._released.add(call)
 
-
-class ConcurrencySlot:
-    """The call that a claim has counted so far: its unit may be undone and run again, and take another call."""
-
-    def __init__(self, concurrency: TenantConcurrency) -> None:
-        self._concurrency = concurrency
-        self._call: CallIdentity | None = None
-        self.kept = False
-
-    def take(self, call: CallIdentity, tenant: TenantId) -> None:
-        """Count that call. Inside the unit: the next claim of the same group commit must see it."""
-        self._call = call
-        self._concurrency.acquire(call, tenant)
-
-    def free(self) -> None:
-        """Stop counting what was taken."""
-        if self._call is not None:
-            self._concurrency.release(self._call)
-            self._call = None
+    def take_orphaned(self, running: Iterable[CallRecord]) -> list[OrphanedCall]:
+        """Register and return the orphaned calls. `running`: this worker's running rows. A call seen first is only noted."""
+        with self._lock:
+            rows = {stored.identity: stored for stored in running}
+            unowned = [call for call in rows if call not in self._calls]
+            orphaned = [call for call in unowned if call in self._suspects and not self._suspects[call] & self._claims]
+            now = frozenset(self._claims)
+            self._suspects = {call: self._suspects.get(call, now) for call in unowned if call not in orphaned}
+            self._released &= rows.keys()
+            self._calls.update(dict.fromkeys(orphaned))
+            return [OrphanedCall(rows[call], begun=call in self._released) for call in orphaned]
 
 
 class CallClaimer:
@@ -109,13 +139,13 @@ class CallClaimer:
         generation: int,
         quotas: Quotas[Unit],
         execution_environment: ExecutionEnvironment = CONTAINER,
-        most_of_tenant: int = 0,
+        in_flight: InFlightCalls | None = None,
     ) -> None:
         """`generation`: the worker's fencing number, written into every claim; `execution_environment`: where calls run.
 
-        `most_of_tenant`: calls of one tenant that this worker runs at once, until `leave`; 0: no limit.
+        `in_flight`: the worker's register; a claimed call is in it until `leave`.
         """
-        self._concurrency = TenantConcurrency(most_of_tenant)
+        self._in_flight = in_flight or InFlightCalls()
         self._quotas = quotas
         self._environment = execution_environment
         self._registry = registry
@@ -147,21 +177,21 @@ class CallClaimer:
 
         The caller calls `leave` when the claimed call has left this worker.
         """
-        with self._concurrency.slot() as slot:
-            taken = self._writer.run(lambda unit: self._take(unit, slot))
-            slot.kept = isinstance(taken, ClaimedCall)
+        with self._in_flight.claiming() as claim:
+            taken = self._writer.run(lambda unit: self._take(unit, claim))
+            claim.is_kept = isinstance(taken, ClaimedCall)
         return taken
 
     def leave(self, claimed: ClaimedCall) -> None:
         """The call isn't at this worker any more."""
-        self._concurrency.release(claimed.stored.identity)
+        self._in_flight.discard(claimed.stored.identity)
 
-    def _take(self, unit: Unit, slot: ConcurrencySlot) -> ClaimedCall | Denied | None:
-        slot.free()
+    def _take(self, unit: Unit, claim: _Claim) -> ClaimedCall | Denied | None:
+        self._in_flight.take(claim, None)
         stored = self._next_call(unit)
         if stored is None:
             return None
-        slot.take(stored.identity, stored.tenant_id)
+        self._in_flight.take(claim, stored)
         asked = self._approval_service.of_call(unit, stored.identity) if stored.digest is not None else None
         if (blocked := _blocked(stored)) is not None:
             return self._deny(unit, stored, asked, *blocked)
@@ -178,7 +208,7 @@ class CallClaimer:
             tool,
             stored.subject,
             stored.session_facts,
-            after_loss=EarlierCalls(unit, stored.call, stored.subject.session_id),
+            check_lost=True,
             use_grant=stored.grant_id,
         )
         if judged.used_grant is not None:
@@ -201,10 +231,8 @@ class CallClaimer:
 
     def _next_call(self, unit: Unit) -> CallRecord | None:
         """The next call of the first tenant in fair order that may run one more."""
-        if not host_store.is_current(unit.connection, self._host, self._generation):
-            return None  # lost to a newer worker: a worker that was frozen meanwhile starts nothing
-        for turn in queue.tenants_in_order(unit, self._host):
-            if self._concurrency.is_full(turn.tenant):
+        for turn in queue.tenants_in_order(unit, self._host, self._generation):
+            if self._in_flight.is_full(turn.tenant):
                 continue  # it stays marked as waiting: the thread whose call of it ends first takes the next
             stored = store.next_queued(unit.connection, self._host, turn.tenant)
             if stored is not None and self._has_room(unit, turn.tenant):
@@ -243,8 +271,8 @@ class CallClaimer:
             known = decision.model_copy(update={"doubt": None})
             if decision.doubt is not None and _current_digest(stored, tool, known) == asked.digest:
                 return (
-                    "It was approved before the same call was lost, so nobody was asked about a repetition of what may "
-                    f"have taken effect ({decision.doubt}). Look at what is there, and call it again to ask about that."
+                    "It was approved before the same call was lost, so the approval does not cover a repetition of what may "
+                    f"have taken effect ({decision.doubt}). Check what is there, then call it again to request approval."
                 )
             return "What was approved is not what would run now. Call it again to ask again."
         return None if self._approval_service.consume(unit, asked.id) else "The approval is not there any more."
@@ -259,14 +287,15 @@ class CallClaimer:
         approval: ApprovalId | None = None,
         grant: GrantId | None = None,
     ) -> ClaimedCall:
-        profile = Profile.model_validate(stored.profile).tighten(decision.obligations)
-        timeout_s = min(tool.timeout_s, profile.wall_s)
         obliged = decision.obligations
+        limits = EffectiveLimits.of(stored.profile, tool, obliged)
+        timeout_s = min(tool.timeout_s, limits.profile.wall_s)
         claimed = ClaimedCall(
             # Kept with the call, so that a later worker that takes it up grants no more.
             stored=stored.model_copy(update={"obligations": obliged, "grant_id": grant}),
             generation=self._generation,
             behaviour_hash=tool.behaviour_hash,
+            limits=limits,
             timeout_s=timeout_s,
             sandbox=self._environment.summary(timeout_s),
             environment=self._environment.environment,

@@ -13,7 +13,6 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall, Denied
-from codesdk.toolcalls.repeats import EarlierCalls
 from codesdk.toolcalls.retries import store as retry_store
 from codesdk.toolcalls.statistics import store as statistics
 
@@ -124,7 +123,7 @@ def _stays_indeterminate(unit: Unit, claimed: ClaimedCall, result: ToolResult) -
     if claimed.ran and result.code not in NOT_RUN_CODES:
         return False
     stored = claimed.stored
-    return EarlierCalls(unit, stored.call, stored.subject.session_id).lost is not None
+    return store.describe_lost_equal(unit.connection, stored.subject.session_id, stored.call) is not None
 
 
 def fits_in_event(result: ToolResult) -> bool:

@@ -7,16 +7,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Redaction
+from codesdk.domain.ids import ToolCallId
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
-from codesdk.registry import RegistryProvider, SourceCall, Tool
+from codesdk.registry import Builtin, RegistryProvider, SourceCall, Tool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.port.faults import CallCancelled, SandboxGone
 from codesdk.storage.database import StorageUnavailable
@@ -33,10 +35,8 @@ from codesdk.toolcalls.run.acquire import SandboxAcquisition
 from codesdk.toolcalls.run.effective_limits import (
     EffectiveLimits,
     SecretProblem,
-    inherited_redactions,
     missing_secret,
     no_secrets,
-    tool_changed_result,
     with_granted_secrets,
 )
 from codesdk.toolcalls.run.output_log import OutputLog
@@ -51,9 +51,13 @@ from codesdk.tools import (
     run_tool,
     runs_one_exec,
 )
+from codesdk.tools.processes import call_id_of_process
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+_OUTPUT_POINTER = "/text"
+"""Where the result of process.read has the output."""
 
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
@@ -138,17 +142,26 @@ class Execution:
             call = claimed.stored.identity.tool_call_id
             raise error_mapping.CallReleased(f"The worker that claimed call {call} is leaving.")
         tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
+        if claimed.behaviour_hash not in (None, tool.behaviour_hash):
+            text = f"{tool.name} was not run: its manifest has changed since this call was decided."
+            return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
+        assert claimed.limits is not None  # noqa: S101 (only a call that is not run has none)
+        limits = claimed.limits.with_redactions(self._inherited_redactions(tool, claimed.stored.call.input))
         if isinstance(tool.runs, SourceCall):
             # No runner guards a server, so nothing else keeps a worker that was frozen from calling it.
-            return self._run_on_source(claimed, tool, output, lambda: acquisition.confirm_before_send(self._confirm))
-        return self._run_in_sandbox(claimed, tool, output, acquisition)
+            confirm = partial(acquisition.confirm_before_send, self._confirm)
+            return self._run_on_source(claimed, tool, limits, output, confirm)
+        # A call that an earlier worker had may have been asked for; and a previewed one reads its workspace afterwards.
+        is_effect_free = (
+            claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
+        )
+        return acquisition.run(
+            partial(self._run_in_sandbox, claimed, tool, limits, output), is_effect_free=is_effect_free
+        )
 
     def _recorded(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, took_ms: float) -> ToolResult:
         """Record the end, without artifacts where they can't be kept. Returns the recorded result."""
-        end = partial(self._finish, claimed, result, output, took_ms)
-        refused = _capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
-        if _lost_ownership(refused):
-            raise refused
+        refused = self._try_to_record(claimed, partial(self._finish, claimed, result, output, took_ms))
         if refused is not None:
             # A running call holds its workspace, so it must end even if this result can't be recorded.
             result = error_mapping.without_artifacts(result, refused)
@@ -178,16 +191,19 @@ class Execution:
             nonlocal ended
             ended = self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms)
 
-        refused = _capture_fault(
-            claimed, "record", partial(self.retry_until_recorded, claimed, lambda: self._writer.run(end))
-        )
-        if _lost_ownership(refused):
-            raise refused
-        if refused is not None:
+        if self._try_to_record(claimed, lambda: self._writer.run(end)) is not None:
             last_output, loss = (), loss._replace(can_return=False)
             self.retry_until_recorded(claimed, lambda: self._writer.run(end))
         assert ended is not None  # noqa: S101 (the unit ran, or the above raised)
         return ended
+
+    def _try_to_record(self, claimed: ClaimedCall, end: Callable[[], None]) -> Fault | None:
+        """As `retry_until_recorded`, but returns the fault of an end that can't be recorded as it is."""
+        refused = _capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
+        is_away = isinstance(refused, StorageUnavailable) and not isinstance(refused, ValueRefused)
+        if refused is not None and (is_away or isinstance(refused, (IllegalTransition, ArtifactsUnavailable))):
+            raise refused  # a newer worker has the call, or this one has given it up
+        return refused
 
     def retry_until_recorded(self, claimed: ClaimedCall, end: Callable[[], None]) -> None:
         """Call `end` until the database and the disk accept it.
@@ -244,49 +260,45 @@ class Execution:
             # The end is recorded; the runner's copy of it goes with the sandbox.
             _log.info("the end of call %s was not acknowledged: %s", identity.tool_call_id, fault)
 
-    def _run_tool(self, claimed: ClaimedCall, tool: Tool, sandbox: Sandbox, output: OutputLog) -> ToolResult:
-        stored = claimed.stored
-        if (changed := tool_changed_result(claimed, tool)) is not None:
-            return changed
-        terms = EffectiveLimits.of(claimed, tool, inherited_redactions(tool, stored.call.input, self._log.database))
-        profile = terms.profile
+    def _run_in_sandbox(
+        self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sandbox: Sandbox
+    ) -> ToolResult:
+        stored, profile, obliged = claimed.stored, limits.profile, limits.obligations
         if (refused := missing_secret(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
         claims = self._registry.of(stored.tenant_id).secrets
         context = ToolContext(
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": with_granted_secrets(profile.egress, tool, claims)}),
-            limits=process_limits(terms.obliged.sandbox),
+            limits=process_limits(obliged.sandbox),
             taken_up=claimed.behaviour_hash is None,
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
             process_lifetime_s=min(
-                terms.obliged.timeout_s or DEFAULT_PROCESS_LIFETIME_S, profile.lifetime_s or DEFAULT_PROCESS_LIFETIME_S
+                obliged.timeout_s or DEFAULT_PROCESS_LIFETIME_S, profile.lifetime_s or DEFAULT_PROCESS_LIFETIME_S
             ),
-            on_output=_discard if terms.withholds_output else output.add,
-            attach=_discard if terms.withholds_output else output.attached.append,
-            redactor=terms.redactor,
+            on_output=_discard if limits.withholds_output else output.add,
+            attach=_discard if limits.withholds_output else output.attached.append,
+            redactor=limits.redactor,
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
             self._cancel_previous_attempt(stored, sandbox)
         if stored.bound and not runs_one_exec(tool) and (differs := find_changed_file(context.files, stored.bound)):
             return files_changed_result(differs)
         if stored.preview is None or stored.preview.failed:
-            return terms.clean(tool, run_tool(tool, stored.call.input, context))
-        return terms.clean(tool, run_previewed(tool, stored, stored.preview, context))
+            return limits.clean(tool, run_tool(tool, stored.call.input, context))
+        return limits.clean(tool, run_previewed(tool, stored, stored.preview, context))
 
-    def _run_in_sandbox(
-        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, acquisition: SandboxAcquisition
-    ) -> ToolResult:
-        """Run it in the session's sandbox."""
-        # A call that an earlier worker had may have been asked for; and a previewed one reads its workspace afterwards.
-        is_effect_free = (
-            claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
-        )
-        return acquisition.run(
-            lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free
-        )
+    def _inherited_redactions(self, tool: Tool, given: dict[str, Any]) -> tuple[Redaction, ...]:
+        """The redactions of the process that this call reads; none for other calls."""
+        if not isinstance(tool.runs, Builtin) or tool.runs.builtin != "process.read":
+            return ()
+        with self._log.database.read() as connection:
+            started = store.find(connection, ToolCallId(call_id_of_process(str(given["process"]))))
+        redactions = started.obligations.redactions if started is not None else ()
+        # A pointer refers to the start's own result: what it hides may be anywhere in the output.
+        return tuple(item if item.pointer is None else Redaction(pointer=_OUTPUT_POINTER) for item in redactions)
 
     def _blocked_by(self, claimed: ClaimedCall) -> str:
         """What blocks a call since its claim; empty if nothing does, or the database is away."""
@@ -307,27 +319,24 @@ class Execution:
             _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
 
     def _run_on_source(
-        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, sent: Callable[[], None]
+        self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sent: Callable[[], None]
     ) -> ToolResult:
         """Run it on an MCP server, with the same promises but outside of the session's sandbox."""
         stored = claimed.stored
-        if (changed := tool_changed_result(claimed, tool)) is not None:
-            return changed
-        terms = EffectiveLimits.of(claimed, tool)
         asked = SourceRequest(
             tool=tool,
             arguments=stored.call.input,
             identity=stored.identity,
             tenant=stored.tenant_id,
             session=stored.subject.session_id,
-            profile=terms.profile,
-            obligations=terms.obliged,
+            profile=limits.profile,
+            obligations=limits.obligations,
             timeout_s=claimed.timeout_s,
-            on_output=_discard if terms.withholds_output else output.add,
-            attach=_discard if terms.withholds_output else output.attached.append,
+            on_output=_discard if limits.withholds_output else output.add,
+            attach=_discard if limits.withholds_output else output.attached.append,
             sent=sent,
         )
-        return terms.clean(tool, self._sources.call(asked))
+        return limits.clean(tool, self._sources.call(asked))
 
     def _finish(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, duration_ms: float) -> None:
         last_output = output.rest()
@@ -419,9 +428,3 @@ def _with_outcome(claimed: ClaimedCall, ran: ToolResult | Fault, acquisition: Sa
 
 def _discard(_what: object) -> None:
     """Drops output that might show a value which policy redacts."""
-
-
-def _lost_ownership(fault: Fault | None) -> TypeGuard[Fault]:
-    """Whether the fault means that a newer worker has the call, or that this one has given it up."""
-    is_away = isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
-    return is_away or isinstance(fault, (IllegalTransition, ArtifactsUnavailable))

@@ -28,14 +28,13 @@ from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, EndedCall, Finished, Outcome, Queued, SessionFacts
-from codesdk.toolcalls.repeats import EarlierCalls
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input becomes an artifact, which the log refers to."""
 
 
 class CallUncertain(Fault):
-    """The database broke off while it recorded a call, so nobody knows whether it did."""
+    """The database connection broke while a call was recorded, so it is unknown whether it was."""
 
     code = "CALL_UNCERTAIN"
     retryable = True
@@ -45,6 +44,21 @@ class CallUncertain(Fault):
         super().__init__(cause.message, advice=cause.advice())
         self.identity = identity
         """The call's identity, if it was recorded."""
+
+
+class CallIdTaken(Fault):
+    """The client gave the id to another call of the session. Nothing was recorded."""
+
+    code = "CALL_ID_TAKEN"
+    status = 409
+
+    def __init__(self, first: CallRecord, call: ToolCall) -> None:
+        of = "that tool with another input" if first.call.name == call.name else first.call.name
+        super().__init__(
+            f"The session has a call with the id {call.identity.runtime_tool_call_id}: one of {of}.",
+            advice="Give each call an id of its own; only a repetition, with the same input, has the id of its call.",
+            details={"tool_call_id": first.identity.tool_call_id, "tool": first.call.name},
+        )
 
 
 class _Request(NamedTuple):
@@ -199,26 +213,33 @@ class Pipeline:
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
     def _submit(self, unit: Unit, request: _Request) -> Outcome:
-        """Answer a call that repeats another; else decide it and record it."""
+        """Answer a call that repeats another (ADR 41); else decide it and record it.
+
+        Two processes can't both miss a repeated id: a unique index makes the later transaction run again. They can't both
+        miss an equal call either: both look for it while they hold the tenant's row.
+        """
         call, subject = request.call, request.subject
-        earlier = EarlierCalls(unit, call, subject.session_id)
-        if (first := earlier.of_same_id()) is not None:
+        if (first := _find_same_id(unit, call, subject.session_id)) is not None:
             return _outcome_of(first, lambda: self._approval_service.of_call(unit, first.identity))
         full: QueueFull | None = None
         if request.policy.effect is not Effect.DENY:  # a denial takes no place in the queue
             # From here on no other process records a call of the tenant.
             full = self._reserve_queue_slot(unit, subject.tenant_id)
-            if request.join and (twin := earlier.in_flight) is not None:
-                return Queued(identity=twin.identity)
+            if request.join:
+                twin = store.find_equal(
+                    unit.connection, subject.session_id, call, (CallState.QUEUED, CallState.RUNNING)
+                )
+                if twin is not None:
+                    return Queued(identity=twin.identity)
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None:
             return _session_closed(call)
         judged = self._decisions.decide(
-            unit, call, request.tool, subject, facts, policy=request.policy, after_loss=earlier, find_grant=True
+            unit, call, request.tool, subject, facts, policy=request.policy, check_lost=True, find_grant=True
         )
         if judged.decision.effect is Effect.ASK:
-            waiting = self._approvals.find_pending(unit, earlier.waiting)
-            if waiting is not None:
+            twin = store.find_equal(unit.connection, subject.session_id, call, (CallState.WAITING,))
+            if (waiting := self._approvals.find_pending(unit, twin)) is not None:
                 return waiting
         if not facts.open:
             return _session_closed(call)
@@ -264,7 +285,7 @@ class Pipeline:
             self._artifacts.record(unit, request.input_ref)
         is_queued = decision.effect is Effect.ALLOW and full is None
         is_granted = is_queued and grant is not None
-        said = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
+        events = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
         store.insert(
             unit.connection,
             call,
@@ -273,14 +294,14 @@ class Pipeline:
             schema_hash=request.tool.schema_hash,
             serial=request.tool.serial,
             state=CallState.QUEUED if is_queued else CallState.WAITING,
-            sources=said.sources,
+            sources=events.sources,
             grant=grant.id if grant and is_granted else None,
         )
         self._log.append(unit, call_events.requested(call, subject, request.input_ref))
         unit.at_end(
             f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
         )
-        for event in said.drafts:
+        for event in events.drafts:
             self._log.append(unit, event)
 
     def _deny(
@@ -331,6 +352,19 @@ class Pipeline:
             content_type="application/json",
             name=f"{call.identity.tool_call_id}-input.json",
         )
+
+
+def _find_same_id(unit: Unit, call: ToolCall, session: SessionId) -> CallRecord | None:
+    """The session's call with the same client-given id, in any state.
+
+    Raises:
+        CallIdTaken: it is of another tool, or has another input.
+    """
+    given = call.identity.runtime_tool_call_id
+    first = store.find_by_client_id(unit.connection, session, given) if given is not None else None
+    if first is None or (first.call.name, first.identity.input_hash) == (call.name, call.identity.input_hash):
+        return first
+    raise CallIdTaken(first, call)
 
 
 def _outcome_of(stored: CallRecord, asked: Callable[[], Approval | None]) -> Outcome:

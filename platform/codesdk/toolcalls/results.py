@@ -1,4 +1,4 @@
-"""Waits for the end of a call: a quick one by a hint, any other by following its session's log. No event is missed."""
+"""Waits for the end of a call: first for a hint, then by following its session's log. No event is missed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from codesdk.domain.events import Event
+from codesdk.domain.events import Event, EventType
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
@@ -17,17 +17,18 @@ from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued
+from codesdk.toolcalls.retries import store as retry_store
 
 QUICK_S = 0.25
-"""Seconds in which a call that nothing stands against may end before anybody follows its log. Within this no progress
-is told of either; a hint that was lost costs as long."""
+"""Seconds in which a queued call may end before its log is followed, and before any progress is reported. A lost hint
+delays the answer by as long."""
 POLL_S = 0.25
-"""Seconds between two looks at a call's row, where the log cannot tell of its end."""
+"""Seconds between reads of a call's row after its log could not be followed."""
 MAX_RECENT = 1024
-"""Ended calls that are remembered for those who are just about to wait for them."""
+"""Ended calls remembered for callers who are about to wait for them."""
 
 ReadOutcome = Callable[[], Outcome]
-"""How the call stands, from its row."""
+"""Reads a call's outcome from its row."""
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], Awaitable[None]]
@@ -36,15 +37,15 @@ OnEvent = Callable[[Event], Awaitable[None]]
 class _Update(NamedTuple):
     events: list[Event]
     stands: Outcome | None
-    """How the call stands, read where one of these events ends an attempt: it need not be the last one. None: it could
-    not be read, or nothing ended."""
+    """The outcome, read if one of these events ends an attempt, which need not be the last. None: nothing ended, or it
+    could not be read."""
     ended: bool = False
     is_last: bool = False
-    """The log cannot be followed any more; the call's own row still tells how it ends."""
+    """The log can't be followed any more; the call's row still shows its end."""
 
 
 class ResultWaiter:
-    """Hands each caller the end of its call."""
+    """Waits for calls, for any number of callers."""
 
     def __init__(
         self, pipeline: Pipeline, log: EventLog, tail: Tail, hints: Hints, *, quick_s: float = QUICK_S
@@ -55,17 +56,23 @@ class ResultWaiter:
         self._ends = CompletionNotifier(hints)
         self._quick_s = quick_s
 
-    def place(self, subject: Subject) -> int:
-        """Where the session's log ends now; take it before submitting, so that nothing after it is missed."""
+    def listen(self) -> None:
+        """Receive hints of ends from now on. Call it once, before the first wait; without it quick waits take longer."""
         self._ends.listen()
-        return self._log.head(subject.session_id)
 
     async def wait(
-        self, outcome: Outcome, subject: Subject, place: int, timeout_s: float, on_event: OnEvent | None = None
+        self,
+        outcome: Outcome,
+        subject: Subject,
+        timeout_s: float,
+        on_event: OnEvent | None = None,
+        *,
+        after_seq: int | None = None,
     ) -> Outcome:
         """The outcome when the call has ended, or as it stands after `timeout_s` seconds.
 
-        `on_event` sees every event of this call on the way (progress, output, decisions), unless it ends at once.
+        `on_event` receives every event of this attempt (progress, output, decisions) after `after_seq`, unless it ends at
+        once. None: from its request on.
         """
         if isinstance(outcome, Denied | Finished):
             return outcome
@@ -76,10 +83,12 @@ class ResultWaiter:
             end = await self._ends.wait(call, lambda: self._current_outcome(outcome, subject), quick_s)
             if isinstance(end, Denied | Finished):
                 return end
-        return await self._follow(outcome, subject, place, timeout_s, on_event)
+        if after_seq is None:
+            after_seq = await asyncio.to_thread(self._seq_before, outcome, subject)
+        return await self._follow(outcome, subject, after_seq, timeout_s, on_event)
 
     async def _follow(
-        self, outcome: Outcome, subject: Subject, place: int, timeout_s: float, on_event: OnEvent | None
+        self, outcome: Outcome, subject: Subject, after_seq: int, timeout_s: float, on_event: OnEvent | None
     ) -> Outcome:
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
@@ -95,7 +104,7 @@ class ResultWaiter:
         def interrupted(_fault: Fault) -> None:
             loop.call_soon_threadsafe(updates.put_nowait, _Update([], None, is_last=True))
 
-        subscription = self._tail.subscribe(subject.session_id, place, deliver, interrupted)
+        subscription = self._tail.subscribe(subject.session_id, after_seq, deliver, interrupted)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -113,16 +122,22 @@ class ResultWaiter:
         finally:
             self._tail.unsubscribe(subscription)
 
+    def _seq_before(self, outcome: Outcome, subject: Subject) -> int:
+        """Where the events of this attempt begin. Read only now, since most calls end at once."""
+        with self._log.database.read() as connection:
+            requested = EventType.CALL_REQUESTED
+            return max(0, retry_store.event_seq(connection, subject.session_id, outcome.identity, requested) - 1)
+
     def _try_read(self, outcome: Outcome, subject: Subject) -> Outcome | None:
-        """How it stands, read on the tail's thread: one hop between threads less for every call. None: read it yourself."""
+        """The outcome, read on the tail's thread, which saves a thread switch. None: the caller must read it."""
         try:
             return self._current_outcome(outcome, subject)
-        except Fault as fault:  # the database went away just now: what fails here would end the tail's delivery
+        except Fault as fault:  # a fault here would end the tail's delivery
             _log.info("the end of a call is read again: %s", fault)
             return None
 
     async def _read_with_retry(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
-        """How it stands, as soon as that can be read; with `final`, only once it has ended."""
+        """The outcome, as soon as it can be read; with `final`, only once the call has ended."""
         while True:
             try:
                 found = await asyncio.to_thread(self._current_outcome, outcome, subject)
@@ -146,17 +161,17 @@ class _Waiter:
         self._loop = asyncio.get_running_loop()
         self.end: asyncio.Future[Outcome | None] = self._loop.create_future()
 
-    def tell(self) -> None:
-        """Read the end on this thread: one hop between threads less for every call."""
+    def read_end(self) -> None:
+        """Read the end on this thread, which saves a thread switch."""
         found: Outcome | None = None
         try:
             found = self._read()
-        except Fault as fault:  # the database went away just now; who waits looks for itself
+        except Fault as fault:  # the waiter reads it itself
             _log.info("the end of a call is read again: %s", fault)
         try:
             self._loop.call_soon_threadsafe(self._settle, found)
         except RuntimeError:
-            _log.debug("nobody waits for a call any more: the event loop is closed")
+            _log.debug("no caller waits for a call any more: the event loop is closed")
 
     def _settle(self, found: Outcome | None) -> None:
         if not self.end.done():
@@ -164,27 +179,22 @@ class _Waiter:
 
 
 class CompletionNotifier:
-    """Wakes whoever waits for a call when its end is hinted at. A hint may be lost: see `wait`."""
+    """Wakes the callers that wait for a call when a hint says that it ended. A hint may be lost: see `wait`."""
 
     def __init__(self, hints: Hints) -> None:
         self._hints = hints
         self._guard = threading.Lock()
-        self._listening = False
         self._waiters: dict[ToolCallId, list[_Waiter]] = {}
         self._recent: dict[ToolCallId, None] = {}
 
     def listen(self) -> None:
-        """Hear of ends from now on; to be called before the first call is made. A process that waits for none needs it not."""
-        with self._guard:
-            if self._listening:
-                return
-            self._listening = True
+        """Receive hints from now on. A process that waits for no calls doesn't need them."""
         self._hints.listen_for_call_ends(self._on_end)
 
     async def wait(self, call: ToolCallId, read: ReadOutcome, within_s: float) -> Outcome | None:
-        """What `read` says once the call is said to have ended, on the event loop that asks.
+        """What `read` returns once a hint says that the call ended, on the caller's event loop.
 
-        None: nothing was heard in `within_s` seconds, or it could not be read. It may have ended all the same.
+        None: no hint came in `within_s` seconds, or it could not be read. It may have ended all the same.
         """
         waiter = _Waiter(read)
         with self._guard:
@@ -193,7 +203,7 @@ class CompletionNotifier:
                 self._waiters.setdefault(call, []).append(waiter)
         try:
             if has_ended:
-                await asyncio.to_thread(waiter.tell)
+                await asyncio.to_thread(waiter.read_end)
             async with asyncio.timeout(within_s):
                 return await waiter.end
         except TimeoutError:
@@ -211,4 +221,4 @@ class CompletionNotifier:
                 del self._recent[next(iter(self._recent))]
             waiters = self._waiters.pop(call, [])
         for waiter in waiters:
-            waiter.tell()
+            waiter.read_end()

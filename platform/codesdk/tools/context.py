@@ -40,7 +40,7 @@ class Attachment(NamedTuple):
 
 
 def _discard(_attachment: Attachment) -> None:
-    """For a bench whose artifacts nobody keeps."""
+    """For a call whose artifacts are not kept."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,10 @@ Builtin = Callable[[dict[str, Any], ToolContext], ToolResult]
 
 
 def files_changed_result(what: str) -> ToolResult:
-    """Nothing ran: what a person has approved is not there any more."""
+    """Nothing ran: the files that a person approved have changed."""
     text = (
-        f"Nothing was run: {what}, since the approval of this call was asked for. It is void; call again to ask anew."
+        f"Nothing was run: {what}, since approval of this call was requested. The approval is void; call again to request"
+        " a new one."
     )
     return ToolResult(text=text, is_error=True, code="FILES_CHANGED")
 

@@ -67,7 +67,7 @@ def _locate(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
         return places[0]
     if places:
         raise PatchRejected(
-            f"{where}: its context fits at lines {[p + 1 for p in places[:5]]}; add context or mend the line."
+            f"{where}: its context fits at lines {[p + 1 for p in places[:5]]}; add context or correct the line number."
         )
     raise PatchRejected(f"{where}: {_first_mismatch(lines, hunk, max(stated, 0))}.")
 

@@ -22,10 +22,10 @@ from codesdk.settings import Settings
 from codesdk.sources.servers.server import Server
 from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished, Queued, Waiting
 from codesdk.toolcalls.run import acquire
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.calls.recovery import Recovery
 from codesdk.worker.lifecycle.worker import Worker
 from local_sandboxes import plain

@@ -17,12 +17,12 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
+from codesdk.toolcalls import pipeline
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued
-from codesdk.toolcalls.repeats import EarlierCalls
 from stage import DEADLINE_S
 
 pytestmark = pytest.mark.postgres
@@ -94,15 +94,15 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
     stage, other, monkeypatch, call, more
 ):
     theirs, taken = of_other(stage.pipeline, other), []
-    looks, locks = EarlierCalls.of_same_id, stage.pipeline._reserve_queue_slot
+    looks, locks = pipeline._find_same_id, stage.pipeline._reserve_queue_slot
 
     def they_take_it():
         if not taken:
             taken.append(None)
             taken[0] = theirs.submit(*call, stage.subject, **more)
 
-    def look(earlier):
-        found = looks(earlier)
+    def look(*given):
+        found = looks(*given)
         they_take_it()
         return found
 
@@ -111,7 +111,7 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
         return locks(*given)
 
     if call is PATCH:  # what is denied at once reserves nothing
-        monkeypatch.setattr(EarlierCalls, "of_same_id", look)
+        monkeypatch.setattr(pipeline, "_find_same_id", look)
     else:
         monkeypatch.setattr(stage.pipeline, "_reserve_queue_slot", lock)
     ours = stage.pipeline.submit(*call, stage.subject, **more)

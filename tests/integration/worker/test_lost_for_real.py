@@ -10,9 +10,9 @@ from codesdk.registry import Registry
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.isolation import spec as specs
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.toolcalls.records.call_record import Finished, Waiting
 from codesdk.worker.calls.dispatcher import Dispatcher
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.ownership.registration import register
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 from stage import bundle, wait_for

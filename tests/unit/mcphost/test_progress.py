@@ -37,7 +37,7 @@ def seen(journey, *events):
 
 def test_a_call_that_waits_names_its_approval_then_its_turn_then_its_run():
     clock = ManualClock()
-    journey = CallProgress(WAITING, 3, clock)
+    journey = CallProgress(WAITING, clock)
     assert (journey.phase, journey.message()) == (
         CallPhase.DECISION,
         "waiting for a person to approve it (apr_1: Why. Open until 00:00:01 UTC)",
@@ -47,13 +47,13 @@ def test_a_call_that_waits_names_its_approval_then_its_turn_then_its_run():
     assert (journey.phase, journey.since, journey.message()) == (CallPhase.WORKER, 5.0, "waiting for its turn")
     clock.advance(2)
     seen(journey, event(5, EventType.CALL_APPROVED), event(6, EventType.CALL_STARTED))
-    assert (journey.phase, journey.since, journey.place) == (CallPhase.RESULT, 7.0, 6)
+    assert (journey.phase, journey.since, journey.after_seq) == (CallPhase.RESULT, 7.0, 6)
     assert (journey.elapsed(), journey.message()) == (7.0, "running")
 
 
 def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
     journey = seen(
-        CallProgress(Queued(identity=IDENTITY), 0, ManualClock()),
+        CallProgress(Queued(identity=IDENTITY), ManualClock()),
         event(1, EventType.CALL_STARTED),
         event(2, EventType.OUTPUT_DELTA, delta="one\n" + "x" * 500 + "\n\n"),
     )
@@ -62,13 +62,13 @@ def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
 
 
 def test_a_call_that_is_joined_while_it_runs_shows_what_it_prints():
-    joined = CallProgress(Queued(identity=IDENTITY), 7, ManualClock())
+    joined = CallProgress(Queued(identity=IDENTITY), ManualClock())
     assert seen(joined, event(8, EventType.OUTPUT_DELTA, delta="half\n")).message() == "running: half"
 
 
 def test_entering_the_same_phase_twice_keeps_its_start():
     clock = ManualClock()
-    journey = CallProgress(Queued(identity=IDENTITY), 0, clock)
+    journey = CallProgress(Queued(identity=IDENTITY), clock)
     clock.advance(3)
     journey.enter(CallPhase.WORKER)
     assert journey.since == 0.0
@@ -76,7 +76,7 @@ def test_entering_the_same_phase_twice_keeps_its_start():
 
 def test_a_call_that_is_tried_in_a_copy_says_so_and_then_that_a_person_must_decide():
     tried = WAITING.model_copy(update={"reason": "It is tried first.", "is_being_previewed": True})
-    journey = seen(CallProgress(tried, 0, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
+    journey = seen(CallProgress(tried, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
     assert journey.message().startswith("being tried in a copy of the workspace, before a person is asked (apr_1: ")
     asked = {"approval_id": "apr_1", "reason": "Why.", "expires_at": 61.0}
     seen(journey, event(2, EventType.APPROVAL_PREVIEWED), event(3, EventType.APPROVAL_REQUESTED, **asked))

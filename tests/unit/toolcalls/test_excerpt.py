@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.tools.excerpt import Excerpt
+from codesdk.tools.command import Excerpt
 
 MARK = re.compile(r"\n\[… (\d+) bytes left out; the whole output is in the artifact …\]\n")
 

@@ -95,8 +95,8 @@ def test_a_tool_that_changed_between_claim_and_run_is_not_run(stage):
 
 def test_a_tools_own_bounds_hold_beside_those_of_policy_and_the_tightest_counts(bounded):
     own = SandboxBounds(pids=100, memory_bytes=40 << 20, keep_output_bytes=50, egress=())
-    claimed = claim(bounded)
     bounded.registry = Registry(replace(tool, sandbox=own) for tool in bounded.registry.tools())
+    claimed = claim(bounded)
     room = Room(said(b""))
     bounded.execution().run(claimed, lambda: room)
     asked = room.requests[0]

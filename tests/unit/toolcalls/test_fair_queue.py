@@ -14,6 +14,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.migration import downgrade, upgrade
 from codesdk.tenancy.principal import Reach, Role
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from codesdk.toolcalls.retries.lost_calls import Loss
@@ -80,7 +81,7 @@ def test_tenants_are_served_one_after_the_other_however_much_one_has_queued(stag
 
 def test_a_tenant_that_has_as_many_calls_at_a_worker_as_it_may_lets_others_go_first_and_keeps_its_turn(stage):
     loud, quiet = tenant(stage, "loud", 4), tenant(stage, "quiet", 1)
-    claims = stage.claims(most_of_tenant=2)
+    claims = stage.claims(in_flight=InFlightCalls(2))
     taken = [claims.take() for _ in range(4)]
     assert Counter(each.stored.tenant_id for each in taken if each) == {loud.tenant_id: 2, quiet.tenant_id: 1}
     assert claims.any()
@@ -93,7 +94,7 @@ def test_a_tenant_that_has_as_many_calls_at_a_worker_as_it_may_lets_others_go_fi
 
 def test_the_next_attempt_of_a_call_is_counted_though_the_one_before_leaves_after_it_began(stage):
     loud = tenant(stage, "loud", 2)
-    claims = stage.claims(most_of_tenant=2)
+    claims = stage.claims(in_flight=InFlightCalls(2))
     first, other = claims.take(), claims.take()
     lost = first.stored.identity
     stage.execution().lose(first, Loss("It went away."))
@@ -108,7 +109,7 @@ def test_the_next_attempt_of_a_call_is_counted_though_the_one_before_leaves_afte
 
 def test_a_claim_whose_unit_is_run_again_does_not_stand_in_its_own_way(stage):
     tenant(stage, "loud", 2)
-    claims, run = stage.claims(most_of_tenant=1), stage.writer.run
+    claims, run = stage.claims(in_flight=InFlightCalls(1)), stage.writer.run
 
     def twice(work):
         with pytest.raises(StorageUnavailable):
@@ -122,7 +123,7 @@ def test_a_claim_whose_unit_is_run_again_does_not_stand_in_its_own_way(stage):
 
 def test_a_claim_that_the_database_refuses_takes_none_of_its_tenants_share(stage):
     tenant(stage, "loud", 2)
-    claims = stage.claims(most_of_tenant=1)
+    claims = stage.claims(in_flight=InFlightCalls(1))
     run, stage.writer.run = stage.writer.run, refused_after(stage.writer.run)
     with pytest.raises(StorageUnavailable):
         claims.take()

@@ -11,8 +11,8 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.domain.tool_results import ToolResult
 from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.pipeline import CallIdTaken
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
-from codesdk.toolcalls.repeats import CallIdTaken
 from codesdk.toolcalls.retries.lost_calls import Loss
 from stage import bundle
 

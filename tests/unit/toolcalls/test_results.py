@@ -23,6 +23,7 @@ WRITE = ("workspace.write", {"path": "a", "content": "b"})
 def results(request, stage):
     tail = Tail(stage.log, stage.hints, SystemClock(), 0.05)
     made = ResultWaiter(stage.pipeline, stage.log, tail, stage.hints, quick_s=request.param)
+    made.listen()
     yield made
     assert tail._subscriptions == {}, "nobody is left behind"
     assert made._ends._waiters == {}, "nor here"
@@ -44,9 +45,8 @@ def wait(stage, results, call, meanwhile, timeout_s=10.0):
         seen.append(event.type.value)
 
     async def both():
-        place = results.place(stage.subject)
         outcome = stage.pipeline.submit(*call, stage.subject)
-        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, timeout_s, on_event))
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, timeout_s, on_event))
         await asyncio.sleep(0)
         await asyncio.to_thread(meanwhile, outcome)
         return await waiting
@@ -101,19 +101,17 @@ def test_a_denial_ends_the_wait(stage, results):
 
 def test_a_call_that_ended_before_the_wait_began_is_not_missed(stage, results):
     async def late():
-        place = results.place(stage.subject)
         outcome = stage.pipeline.submit(*EXEC, stage.subject)
         await asyncio.to_thread(serve, stage)
-        return await results.wait(outcome, stage.subject, place, 10.0)
+        return await results.wait(outcome, stage.subject, 10.0)
 
     assert isinstance(asyncio.run(late()), Finished)
 
 
 def test_two_who_wait_for_one_call_both_get_its_end(stage, results):
     async def both():
-        place = results.place(stage.subject)
         outcome = stage.pipeline.submit(*EXEC, stage.subject)
-        waits = [asyncio.create_task(results.wait(outcome, stage.subject, place, 10.0)) for _ in range(2)]
+        waits = [asyncio.create_task(results.wait(outcome, stage.subject, 10.0)) for _ in range(2)]
         await asyncio.to_thread(serve, stage)
         return await asyncio.gather(*waits)
 
@@ -122,9 +120,8 @@ def test_two_who_wait_for_one_call_both_get_its_end(stage, results):
 
 def test_a_wait_that_is_cancelled_leaves_no_subscription(stage, results):
     async def cancelled():
-        place = results.place(stage.subject)
         outcome = stage.pipeline.submit(*READ, stage.subject)
-        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, 10.0))
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, 10.0))
         await asyncio.sleep(0.02)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.worker.calls.dispatcher import Dispatcher
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.calls.recovery import Recovery
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 
@@ -36,7 +36,7 @@ class Crew:
             clock=stage.clock,
         )
         self.execution = stage.execution()
-        self.in_flight = InFlightCalls()
+        self.in_flight = InFlightCalls(THREADS)
         self.recovery = Recovery(
             host=self.host,
             sandbox_registry=self.sandbox_registry,
@@ -61,9 +61,8 @@ class Crew:
             self._dispatcher = Dispatcher(
                 host=self.host,
                 sandbox_registry=self.sandbox_registry,
-                claims=self.stage.claims(generation=self.host.generation, most_of_tenant=THREADS),
+                claims=self.stage.claims(generation=self.host.generation, in_flight=self.in_flight),
                 execution=self.execution,
-                in_flight=self.in_flight,
                 approval_flow=self.stage.approval_flow(),
                 deferred_approvals=self.stage.deferred,
                 database=self.stage.database,

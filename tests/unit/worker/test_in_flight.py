@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.toolcalls.claim import InFlightCalls
 from stage import stored_call
 
 
@@ -61,3 +61,26 @@ def test_a_call_that_ended_is_forgotten(in_flight, running):
     in_flight.take_orphaned([])
     in_flight.take_orphaned([running])
     assert not in_flight.take_orphaned([running])[0].begun
+
+
+def test_a_claim_that_was_undone_keeps_no_other_claims_call_from_being_held(in_flight, running):
+    with in_flight.claiming() as undone:
+        in_flight.take(undone, running)
+        with in_flight.claiming() as other:
+            in_flight.take(other, running)
+            other.is_kept = True
+        in_flight.take(undone, None)
+    assert in_flight.take_orphaned([running]) == []
+    assert in_flight.take_orphaned([running]) == []
+
+
+def test_a_call_counts_for_its_tenant_until_it_is_discarded(running):
+    one = InFlightCalls(1)
+    with one.claiming() as claim:
+        one.take(claim, running)
+        assert one.is_full(running.tenant_id)
+        claim.is_kept = True
+    assert one.is_full(running.tenant_id)
+    one.discard(running.identity)
+    one.add(running.identity)
+    assert not one.is_full(running.tenant_id), "a recovered call counts for nobody"

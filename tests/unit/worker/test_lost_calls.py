@@ -24,7 +24,7 @@ from codesdk.toolcalls import ending, pipeline
 from codesdk.toolcalls.records import policy_inputs, store
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished, Queued, Waiting
 from codesdk.toolcalls.results import ResultWaiter
-from codesdk.toolcalls.retries import retry
+from codesdk.toolcalls.retries import lost_calls
 from codesdk.toolcalls.retries.lost_calls import Loss
 from codesdk.transcript import fold
 from stage import POLICY, Room, bundle, stored_call
@@ -102,9 +102,9 @@ def test_what_is_lost_again_and_again_ends_after_as_many_attempts_as_there_may_b
     monkeypatch.setattr(ready.sandbox_registry, "begin", dying)
     serve(stage, ready)
     found = stage.find(call)
-    assert (found.identity.attempt, found.result.code) == (retry.MAX_ATTEMPTS, "WORKER_LOST")
-    assert f"lost {retry.MAX_ATTEMPTS} times" in found.result.text
-    assert histories(stage, call) == dict.fromkeys(range(1, retry.MAX_ATTEMPTS + 1), LIFE)
+    assert (found.identity.attempt, found.result.code) == (lost_calls.MAX_ATTEMPTS, "WORKER_LOST")
+    assert f"lost {lost_calls.MAX_ATTEMPTS} times" in found.result.text
+    assert histories(stage, call) == dict.fromkeys(range(1, lost_calls.MAX_ATTEMPTS + 1), LIFE)
 
 
 def test_nothing_runs_again_where_nothing_is_left(stage, ready):
@@ -235,9 +235,8 @@ def test_who_waits_follows_a_call_through_its_attempts(stage, ready):
             if event.type == "tool.call.completed":
                 is_over.set()
 
-        place = results.place(stage.subject)
         outcome = submit(stage, *READ)
-        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, 30.0, on_event))
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, 30.0, on_event))
         await asyncio.sleep(0)
         await asyncio.to_thread(lose, stage, ready, outcome.identity.tool_call_id)
         await asyncio.wait_for(is_over.wait(), 30)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -204,17 +205,16 @@ def lose_answer(stage, monkeypatch):
 def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and_once(stage, crew, monkeypatch):
     call = submit(stage, "workspace.exec", {"command": "x"})
     claims, lost = crew.dispatcher._claims, threading.Event()
-    take = claims.take
 
-    def unheard():
-        assert take() is not None
+    def commit_unanswered(work):
+        assert stage.writer.run(work) is not None
         lost.set()
         raise StorageUnavailable("The connection broke.")
 
-    monkeypatch.setattr(claims, "take", unheard)
+    monkeypatch.setattr(claims, "_writer", SimpleNamespace(run=commit_unanswered))
     crew.dispatcher.poll()
     assert lost.wait(10)
-    wait_for(lambda: not crew.in_flight._claims_in_progress, "its answer to be lost")
+    wait_for(lambda: not crew.in_flight._claims, "its answer to be lost")
     crew.recovery.recover_orphaned()
     assert crew.sandboxes.runs == []
     crew.recovery.recover_orphaned()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -12,6 +14,8 @@ import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
 from codesdk.approvals import ApprovalService
+from codesdk.domain.calls import CallIdentity, DenialCode
+from codesdk.domain.canonical import content_hash
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -22,10 +26,9 @@ from codesdk.mcphost.tool_calls import answers
 from codesdk.mcphost.tool_calls.answers import Answer
 from codesdk.mcphost.tool_calls.caller import Caller, ReportProgress
 from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress, Waiters
-from codesdk.mcphost.tool_calls.submission import CallSubmitter, PendingResults
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
-from codesdk.toolcalls.pipeline import CallUncertain, Pipeline
+from codesdk.toolcalls.pipeline import CallIdTaken, CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued, Waiting
 from codesdk.toolcalls.results import ResultWaiter
 
@@ -41,6 +44,54 @@ PROGRESS_INTERVAL_S = 5.0
 """Seconds between progress notifications when nothing happens; the shortest client idle timeout measured is 60 s."""
 MIN_PROGRESS_GAP_S = 0.25
 """Minimum seconds between two notifications."""
+MAX_PENDING = 1000
+"""Pending results remembered; the oldest is dropped first. A dropped one costs a second approval."""
+_CallKey = tuple[str, str, str]
+"""Session, tool and input hash."""
+_UNDECIDED = (DenialCode.EXPIRED, DenialCode.VOIDED)
+
+
+class PendingResults:
+    """Calls whose caller has no result yet and may send the same call again. In memory only; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[_CallKey, CallIdentity] = {}
+        self._keys: dict[ToolCallId, _CallKey] = {}
+
+    def keep(self, subject: Subject, name: str, identity: CallIdentity) -> None:
+        """Remember a call whose caller was told to repeat it, disconnected, or may not have received the answer."""
+        key = (subject.session_id, name, identity.input_hash)
+        with self._lock:
+            self._forget(key)
+            self._calls[key] = identity
+            self._keys[identity.tool_call_id] = key
+            while len(self._calls) > MAX_PENDING:
+                self._forget(next(iter(self._calls)))
+
+    def settle(self, call: ToolCallId) -> None:
+        """Forget a call that was answered or withdrawn: the same input is a new call from now on."""
+        with self._lock:
+            if (key := self._keys.get(call)) is not None:
+                self._forget(key)
+
+    def take(self, subject: Subject, name: str, arguments: dict[str, Any]) -> CallIdentity | None:
+        """The call that this one repeats; None if there is none. Each is returned once.
+
+        Raises:
+            NotCanonical: the arguments have no canonical form.
+        """
+        if not self._calls:
+            return None
+        key = (subject.session_id, name, content_hash(arguments))
+        with self._lock:
+            return self._forget(key)
+
+    def _forget(self, key: _CallKey) -> CallIdentity | None:
+        identity = self._calls.pop(key, None)
+        if identity is not None:
+            del self._keys[identity.tool_call_id]
+        return identity
 
 
 class CallHandler:
@@ -71,7 +122,6 @@ class CallHandler:
         self._waiters = Waiters(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
         self._wait_scopes: set[CancelScope] = set()
         self._pending = PendingResults()
-        self._submission = CallSubmitter(pipeline, results, self._pending)
         self._user = UserElicitation(
             pipeline=pipeline,
             approval_service=approval_service,
@@ -103,44 +153,101 @@ class CallHandler:
         """
         reply = caller.asking.answered if caller.asking else None
         if reply is not None:
-            known, place = await self._thread(self._resume_after_reply, caller.subject, reply)
-            return await self._wait(known, place, caller, tool) if known else answers.unknown_call(reply.about.call)
+            known = await self._thread(self._resume_after_reply, caller.subject, reply)
+            return await self._wait(known, caller, tool) if known else answers.unknown_call(reply.about.call)
         # A cancel that arrives while the thread runs is delivered after it, so no submitted call is lost.
         try:
-            outcome, place = await self._thread(self._submission.submit, tool.name, arguments, caller)
+            outcome = await self._thread(self._submit, tool.name, arguments, caller)
         except CallUncertain as fault:
             return answers.indeterminate(fault)
         if isinstance(outcome, Finished) and not caller.asks_for(outcome):
             return answers.ready(outcome)
-        return await self._wait(outcome, place, caller, tool)
+        return await self._wait(outcome, caller, tool)
 
     async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
         """The answer of an earlier call. Waits for it, and never cancels it."""
         try:
-            outcome, place = await self._thread(self._submission.find, caller.subject, call)
+            outcome = await self._thread(self._find, caller.subject, call)
         except StorageUnavailable as fault:
             return answers.unreadable(call, fault)
-        return await self._wait(outcome, place, caller, None) if outcome else answers.unknown_call(call)
+        return await self._wait(outcome, caller, None) if outcome else answers.unknown_call(call)
 
-    def _resume_after_reply(self, subject: Subject, reply: questions.QuestionReply) -> tuple[Outcome | None, int]:
-        """In a thread: record the user's reply, then look up the call that it was about."""
-        place = self._results.place(subject)
+    # -- each of these blocks on the database, and runs in a thread ------------------------------------------------
+
+    def _find(self, subject: Subject, call: ToolCallId) -> Outcome | None:
+        return self._pipeline.find(subject.tenant_id, subject.session_id, call)
+
+    def _resume_after_reply(self, subject: Subject, reply: questions.QuestionReply) -> Outcome | None:
+        """Record the user's reply, then look up the call that it was about."""
         self._user.vote(subject, reply.about, questions.parse_form(reply.result))
-        return self._pipeline.find(subject.tenant_id, subject.session_id, reply.about.call), place
+        return self._find(subject, reply.about.call)
 
-    async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
+    def _submit(self, name: str, arguments: dict[str, Any], caller: Caller) -> Outcome:
+        """The call's outcome so far. A repeated call gets the first one's outcome.
+
+        Raises:
+            CallUncertain: the database broke off, and whether the call was recorded can't be read now.
+        """
+        outcome = self._repeated_call(caller.subject, name, arguments)
+        # A call approved while nobody waited has run by now: submitted again, it would run a second time.
+        if outcome is not None and _is_final(outcome):
+            return outcome
+        try:
+            return self._submit_new(name, arguments, caller)
+        except CallUncertain as fault:
+            return self._resolve_uncertain(caller.subject, name, fault)
+
+    def _submit_new(self, name: str, arguments: dict[str, Any], caller: Caller) -> Outcome:
+        client_id = caller.call_id
+        submit = partial(self._pipeline.submit, name, arguments, caller.subject, join=True)
+        try:
+            return submit(runtime_tool_call_id=client_id.text if client_id else None)
+        except CallIdTaken as fault:
+            if client_id is None or client_id.is_binding:
+                raise
+            _log.info("an agent gave one id to two calls: %s", fault.message)
+        return submit()
+
+    def _repeated_call(self, subject: Subject, name: str, arguments: dict[str, Any]) -> Outcome | None:
+        repeated = self._pending.take(subject, name, arguments)
+        if repeated is None:
+            return None
+        try:
+            return self._pipeline.find(subject.tenant_id, subject.session_id, repeated.tool_call_id)
+        except Fault:
+            self._pending.keep(subject, name, repeated)  # the database is down: the result is still pending
+            raise
+
+    def _resolve_uncertain(self, subject: Subject, name: str, fault: CallUncertain) -> Outcome:
+        """Read the call back over another connection, in case only the first one broke.
+
+        Raises:
+            CallUncertain: it wasn't found; the call is kept as pending, in case it was recorded.
+        """
+        try:
+            found = self._pipeline.find(subject.tenant_id, subject.session_id, fault.identity.tool_call_id)
+        except StorageUnavailable:
+            found = None
+        if found is None:
+            self._pending.keep(subject, name, fault.identity)
+            raise fault
+        return found
+
+    # -- each of these runs on the event loop ----------------------------------------------------------------------
+
+    async def _wait(self, outcome: Outcome, caller: Caller, tool: Tool | None) -> Answer:
         """Follow the call to its end or to this caller's limit. `tool`: None when collecting an earlier call's result."""
         try:
-            return await self._wait_with_progress(outcome, place, caller, tool)
+            return await self._wait_with_progress(outcome, caller, tool)
         except StorageUnavailable as fault:  # it was recorded, but can't be read now
             if tool is not None:
                 self._pending.keep(caller.subject, tool.name, outcome.identity)
             return answers.unreadable(outcome.identity.tool_call_id, fault)
 
-    async def _wait_with_progress(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
+    async def _wait_with_progress(self, outcome: Outcome, caller: Caller, tool: Tool | None) -> Answer:
         if isinstance(outcome, Denied | Finished):
             return await self._answer(outcome, caller, tool)
-        progress = CallProgress(outcome, place, self._clock)
+        progress = CallProgress(outcome, self._clock)
         call = outcome.identity.tool_call_id
         self._waiters.join(call)
         background = [asyncio.create_task(_report_progress(progress, caller.report))] if caller.report else []
@@ -183,7 +290,9 @@ class CallHandler:
             if caller_left_s <= 0:
                 return outcome
             left = min(call_left_s, caller_left_s)
-            outcome = await self._results.wait(outcome, caller.subject, progress.place, left, progress.see)
+            outcome = await self._results.wait(
+                outcome, caller.subject, left, progress.see, after_seq=progress.after_seq
+            )
             if isinstance(outcome, Queued) and progress.phase is CallPhase.DECISION:
                 progress.enter(CallPhase.WORKER)
         return outcome
@@ -205,7 +314,7 @@ class CallHandler:
         progress.timed_out = True
         reason = f"it was {progress.phase.value} for {bound_s:.0f} s; is a worker running?"
         await self._cancel(outcome.identity.tool_call_id, subject, reason)
-        return await self._results.wait(outcome, subject, progress.place, CANCEL_S)
+        return await self._results.wait(outcome, subject, CANCEL_S, after_seq=progress.after_seq)
 
     async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
         place = (subject.tenant_id, subject.session_id)
@@ -266,3 +375,9 @@ async def _cancel_task(task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()):
         _log.warning("could not notify or ask a waiting client: %r", error)
+
+
+def _is_final(outcome: Outcome) -> bool:
+    """Whether a repeated call gets this outcome. An approval that expired or was voided is requested again."""
+    undecided = isinstance(outcome, Denied) and outcome.code in _UNDECIDED
+    return not isinstance(outcome, Waiting) and not undecided

@@ -13,7 +13,7 @@ from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
-from codesdk.toolcalls.records.call_record import Outcome, Waiting
+from codesdk.toolcalls.records.call_record import Queued, Waiting
 
 _MAX_LINE_CHARS = 200
 """Characters of an output line shown in a progress message."""
@@ -42,8 +42,7 @@ _PREVIEW_MESSAGES: dict[str, str] = {
 class CallProgress:
     """One caller's view of a call, updated by the call's events. Used on one event loop."""
 
-    def __init__(self, outcome: Outcome, place: int, clock: Clock) -> None:
-        """`place`: the `seq` after which the call's events begin."""
+    def __init__(self, outcome: Waiting | Queued, clock: Clock) -> None:
         self._clock = clock
         self._started_at = clock.monotonic()
         self._last_output = ""
@@ -53,14 +52,15 @@ class CallProgress:
         """Whether the call waits, or has waited, for an approval."""
         self.timed_out = False
         """Whether it was cancelled because it exceeded its time limit."""
-        self.place = place
+        self.after_seq: int | None = None
+        """Of the last event seen."""
         self.phase = CallPhase.DECISION if isinstance(outcome, Waiting) else CallPhase.WORKER
         self.since = self._started_at
         self.changed = asyncio.Event()
 
     async def see(self, event: Event) -> None:
         """Apply the call's next event. Never blocks, so a slow client delays no result."""
-        self.place = event.seq
+        self.after_seq = event.seq
         if event.type is EventType.CALL_STARTED:
             self.enter(CallPhase.RESULT)
         elif told := _PREVIEW_MESSAGES.get(str(event.type)):

@@ -14,7 +14,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Tool
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.tools import Attachment
-from codesdk.tools.excerpt import Excerpt
+from codesdk.tools.command import Excerpt
 
 MAX_PARTS = 1000
 """Content parts read per answer."""

@@ -26,7 +26,6 @@ from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.previews.preview import Preview, PreviewResult, obligations_hash, wants_preview
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, SessionFacts, Waiting
-from codesdk.toolcalls.repeats import EarlierCalls
 
 
 class Deferral(NamedTuple):
@@ -150,9 +149,8 @@ class DeferredApprovals:
             deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
             return
         session = stored.subject.session_id
-        earlier = EarlierCalls(unit, stored.call, session)
         decision = self._decisions.decide(
-            unit, stored.call, tool, stored.subject, stored.session_facts, after_loss=earlier
+            unit, stored.call, tool, stored.subject, stored.session_facts, check_lost=True
         ).decision
         # Read again: the session may have been closed while the lock was awaited.
         facts = store.session_facts(unit.connection, session)

@@ -176,8 +176,8 @@ class ApprovalFlow:
         if not self._approval_service.mark_escalated(unit, approval.id, due.number):
             return False
         stored = store.lock(unit.connection, approval.tool_call_id)
-        told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=due.to)
-        self._log.append(unit, call_events.draft(stored.subject, told))
+        escalated = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=due.to)
+        self._log.append(unit, call_events.draft(stored.subject, escalated))
         return True
 
     def _finish_vote(
@@ -203,8 +203,8 @@ class ApprovalFlow:
             store.transition(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
             queue.enqueue(unit, self._wakeups, stored.identity.tool_call_id, stored.subject, stored.host_id)
         else:
-            said = f" They said: {found.comment}" if found.comment else ""
-            reason = f"A person rejected this call.{said}"
+            comment = f" They said: {found.comment}" if found.comment else ""
+            reason = f"A person rejected this call.{comment}"
             deny(unit, self._log, store.lock(unit.connection, found.tool_call_id), DenialCode.REJECTED, reason)
 
     def _create_grant(

@@ -27,9 +27,9 @@ from codesdk.policy import BundleProvider, decide
 from codesdk.registry import Tool
 from codesdk.storage.writer import Unit
 from codesdk.toolcalls.approval.digest import grant_query_for
-from codesdk.toolcalls.decision import store
+from codesdk.toolcalls.decision import store as rate_store
+from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import SessionFacts
-from codesdk.toolcalls.repeats import EarlierCalls
 
 APPROVAL_RATE = "(asks)"
 """Rule name under which approval requests are counted; no rule can have it."""
@@ -102,22 +102,19 @@ class CallDecisions:
         facts: SessionFacts,
         *,
         policy: Decision | None = None,
-        after_loss: EarlierCalls | None = None,
+        check_lost: bool = False,
         find_grant: bool = False,
         use_grant: GrantId | None = None,
     ) -> CallDecision:
         """What policy, lost calls and grants say.
 
         `subject`: the caller, as policy sees it; `facts`: the session as it is now, which a grant must fit. `policy`: what
-        policy says, if it was asked already. `after_loss`: the call's earlier calls, if it takes an approval after a lost
-        one. `find_grant`: look for a grant that answers policy's ask. `use_grant`: the grant that was found at
-        submission; it loses one use here.
+        policy says, if it was asked already. `check_lost`: require approval if an equal call was lost. `find_grant`: look
+        for a grant that answers policy's ask. `use_grant`: the grant that was found at submission; it loses one use here.
         """
         bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
         by_policy = policy or decide(call, tool, subject, bundle)
-        decision = (
-            by_policy if after_loss is None else require_approval_after_loss(by_policy, tool, subject, after_loss)
-        )
+        decision = require_approval_after_loss(unit, by_policy, call, tool, subject) if check_lost else by_policy
         is_grantable = use_grant is not None or (find_grant and decision.grant is not None)
         # After a loss no grant counts: it covers calls of a kind, and this one may have happened already.
         if decision.effect is not Effect.ASK or decision is not by_policy or not is_grantable:
@@ -144,19 +141,21 @@ class CallDecisions:
             return Admission(_deny_instead_of_asking(decision, reason), DenialCode.TOO_MANY_QUESTIONS)
         limits = self._limits.rates(decision)
         for limit in limits:
-            wait_s = store.wait_s(unit.connection, _rate_key(limit, subject), limit.rate)
+            wait_s = rate_store.wait_s(unit.connection, _rate_key(limit, subject), limit.rate)
             if wait_s is not None:
                 return _denied_by_rate(decision, limit, wait_s)
         for limit in limits:
-            store.count(unit.connection, _rate_key(limit, subject), limit.rate, call.identity.tool_call_id)
+            rate_store.count(unit.connection, _rate_key(limit, subject), limit.rate, call.identity.tool_call_id)
         return Admission(decision)
 
     def _too_many_waiting(self, unit: Unit, subject: Subject) -> bool:
         most = self._limits.waiting
-        return bool(most) and store.count_waiting(unit.connection, subject.session_id) >= most
+        return bool(most) and rate_store.count_waiting(unit.connection, subject.session_id) >= most
 
 
-def require_approval_after_loss(decision: Decision, tool: Tool, subject: Subject, earlier: EarlierCalls) -> Decision:
+def require_approval_after_loss(
+    unit: Unit, decision: Decision, call: ToolCall, tool: Tool, subject: Subject
+) -> Decision:
     """After a lost call, requires approval before an equal call runs: the lost one may have had side effects.
 
     Returns the same object if nothing was lost. A denial stays a denial; an ask keeps its demands, and no grant answers
@@ -164,7 +163,7 @@ def require_approval_after_loss(decision: Decision, tool: Tool, subject: Subject
     """
     if decision.effect is Effect.DENY or tool.classification is Classification.READ_ONLY:
         return decision
-    lost = earlier.lost
+    lost = store.describe_lost_equal(unit.connection, subject.session_id, call)
     if lost is None:
         return decision
     reason = f"Whether the same call took effect before is unknown: it was lost, or not answered in time ({lost})."
@@ -199,10 +198,10 @@ def _deny_instead_of_asking(decision: Decision, reason: str) -> Decision:
     return decision.model_copy(update={"effect": Effect.DENY, "reason": reason, "rates": (), "approval": None})
 
 
-def _rate_key(limit: RuleRate, subject: Subject) -> store.RateKey:
+def _rate_key(limit: RuleRate, subject: Subject) -> rate_store.RateKey:
     owners = {
         RateScope.SESSION: subject.session_id,
         RateScope.PRINCIPAL: subject.principal_id,
         RateScope.TENANT: subject.tenant_id,
     }
-    return store.RateKey(limit.rule, owners[limit.rate.by])
+    return rate_store.RateKey(limit.rule, owners[limit.rate.by])

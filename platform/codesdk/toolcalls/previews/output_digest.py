@@ -6,7 +6,7 @@ import hashlib
 
 from codesdk.sandbox.port import Chunk, Stream
 from codesdk.toolcalls.previews.preview import StreamDigest
-from codesdk.tools.excerpt import Excerpt
+from codesdk.tools.command import Excerpt
 from codesdk.tools.redacted_output import STREAMS
 
 EXCERPT_BYTES = 8 * 1024

@@ -24,7 +24,7 @@ from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.jobs import Wakeups
-from codesdk.storage.schema import sessions, tenants, tool_calls, turns
+from codesdk.storage.schema import hosts, sessions, tenants, tool_calls, turns
 from codesdk.storage.writer import Unit
 
 _QUEUED = CallState.QUEUED.value
@@ -75,6 +75,7 @@ _NEXT_TENANT = (
     .where(
         turns.c.host_id == bindparam("host"),
         turns.c.waiting,
+        exists().where(hosts.c.id == turns.c.host_id, hosts.c.generation == bindparam("generation")),
         or_(
             turns.c.position > bindparam("position", type_=Float),
             (turns.c.position == bindparam("position", type_=Float)) & (turns.c.tenant_id > bindparam("after")),
@@ -151,9 +152,11 @@ def has_candidates(connection: Connection, host: HostId) -> bool:
     return connection.execute(_HAS_CANDIDATES, {"host": host}).first() is not None
 
 
-def _next_tenant(connection: Connection, host: HostId, after: QueuePosition | None) -> QueuePosition | None:
+def _next_tenant(
+    connection: Connection, host: HostId, generation: int, after: QueuePosition | None
+) -> QueuePosition | None:
     """Whose turn it is there; `after`: or would be, without this one and those before it."""
-    where: dict[str, Any] = {"host": host, "position": after.position if after else -1.0}
+    where: dict[str, Any] = {"host": host, "generation": generation, "position": after.position if after else -1.0}
     row = connection.execute(_NEXT_TENANT, where | {"after": after.tenant if after else ""}).one_or_none()
     return QueuePosition(TenantId(row.tenant_id), row.position, row.stamp, row.weight) if row else None
 
@@ -208,12 +211,15 @@ def release(unit: Unit, session: SessionId, tenant: TenantId) -> None:
     unit.at_end(f"turn:{tenant}", partial(_tenant_freed, tenant=tenant))
 
 
-def tenants_in_order(unit: Unit, host: HostId) -> Iterator[QueuePosition]:
-    """The tenants that may have a call to start, in the order in which they are to be served."""
-    turn = _next_tenant(unit.connection, host, None)
+def tenants_in_order(unit: Unit, host: HostId, generation: int) -> Iterator[QueuePosition]:
+    """The tenants that may have a call to start, in the order in which they are to be served.
+
+    None if a newer worker has the host, so that a worker that was frozen meanwhile starts nothing.
+    """
+    turn = _next_tenant(unit.connection, host, generation, None)
     while turn is not None:
         yield turn
-        turn = _next_tenant(unit.connection, host, turn)
+        turn = _next_tenant(unit.connection, host, generation, turn)
 
 
 def mark_served(unit: Unit, host: HostId, turn: QueuePosition) -> None:

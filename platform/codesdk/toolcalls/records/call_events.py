@@ -73,7 +73,7 @@ def policy_details(decision: Decision, passed: tuple[SkippedGrant, ...] = ()) ->
 
 
 class DecisionEvents(NamedTuple):
-    """Who said what of a call that nobody was asked about yet."""
+    """The decisions about a call before any approval."""
 
     sources: tuple[Evaluation, ...]
     drafts: tuple[EventDraft, ...]
@@ -86,12 +86,14 @@ def decision_events(
     """The voice of policy, and of whoever gave the grant that lets the call through, where it is `granted`."""
     rule = decision.rules[0] if decision.rules else None
     evaluated = Evaluation(source=Speaker.CODESDK, result=Effect.ASK if granted else decision.effect, rule=rule)
-    said = policy_evaluated(call, subject, evaluated, **policy_details(decision, cover.passed))
+    by_policy = policy_evaluated(call, subject, evaluated, **policy_details(decision, cover.passed))
     if not granted or cover.grant is None:
-        return DecisionEvents((evaluated,), (said,))
+        return DecisionEvents((evaluated,), (by_policy,))
     granted_before = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
     given = {"grant_id": cover.grant.id, "decided_by": cover.grant.granted_by}
-    return DecisionEvents((evaluated, granted_before), (said, policy_evaluated(call, subject, granted_before, **given)))
+    return DecisionEvents(
+        (evaluated, granted_before), (by_policy, policy_evaluated(call, subject, granted_before, **given))
+    )
 
 
 def retry_requested(call: ToolCall, subject: Subject, first: dict[str, Any]) -> EventDraft:

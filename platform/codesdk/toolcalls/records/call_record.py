@@ -14,6 +14,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Tool
 from codesdk.sandbox.port import FileFingerprint
 from codesdk.toolcalls.previews.preview import Preview
+from codesdk.toolcalls.run.effective_limits import EffectiveLimits
 
 
 class SessionFacts(FrozenModel):
@@ -127,7 +128,7 @@ class CallDurations(NamedTuple):
 
 
 class ClaimedCall(FrozenModel):
-    """Ours to run, once."""
+    """A call that this worker runs, once."""
 
     stored: CallRecord
     generation: int
@@ -136,6 +137,8 @@ class ClaimedCall(FrozenModel):
     """False where its sandbox could not even be opened."""
     is_indeterminate_outcome: bool = False
     """Its run ended for us in a way that says nothing of whether it took effect."""
+    limits: EffectiveLimits | None = None
+    """None: only its end is recorded, because its tool is gone or its session ended."""
     timeout_s: float
     sandbox: SandboxSummary
     environment: str

@@ -1,22 +1,32 @@
-"""A call that ran where nobody can ask any more: one more attempt where it only reads, else one end."""
+"""Lost attempts: ends a call whose outcome can't be learned any more, and retries it if it only reads (ADR 36)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from codesdk.approvals import ApprovalService, GrantCoverage
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.decisions import Decision, Effect
 from codesdk.domain.execution import SandboxSummary
+from codesdk.domain.quotas import QueueFull, Quotas, Resource
 from codesdk.domain.tool_results import ToolResult
 from codesdk.eventlog.log import EventDraft, EventLog
-from codesdk.registry import Tool, UnknownTool
+from codesdk.jobs import Wakeups
+from codesdk.policy import BundleProvider
+from codesdk.registry import RegistryProvider, Tool, UnknownTool
 from codesdk.storage.writer import Unit
+from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.records import store
+from codesdk.toolcalls.queue import store as queue
+from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
 from codesdk.toolcalls.records.store import UNOWNED
 from codesdk.toolcalls.retries import store as retry_store
-from codesdk.toolcalls.retries.retry import NextAttempt, Retries
 
 WORKER_LOST = "WORKER_LOST"
+MAX_ATTEMPTS = 3
+"""Attempts of one call, the first included; as many as the AWS SDKs make in their standard retry mode. The first loss may be
+anything, the second a restart that is still under way; one that is lost a third time is likely what ends its sandbox."""
 
 
 class Loss(NamedTuple):
@@ -29,12 +39,33 @@ class Loss(NamedTuple):
     """False: what it ran in has ended for good, so nothing can be tried again there."""
 
 
+class NextAttempt(NamedTuple):
+    """An attempt that may begin."""
+
+    call: ToolCall
+    tool: Tool
+    decision: Decision
+    cover: GrantCoverage
+
+
 class LostAttempts:
     """Ends lost attempts, each in one unit."""
 
-    def __init__(self, log: EventLog, attempts: Retries) -> None:
+    def __init__(
+        self,
+        *,
+        registry: RegistryProvider,
+        bundles: BundleProvider,
+        approval_service: ApprovalService,
+        log: EventLog,
+        quotas: Quotas[Unit],
+        wakeups: Wakeups,
+    ) -> None:
+        self._registry = registry
+        self._decisions = CallDecisions(bundles, approval_service)
         self._log = log
-        self._attempts = attempts
+        self._quotas = quotas
+        self._wakeups = wakeups
 
     def end(
         self,
@@ -45,7 +76,7 @@ class LostAttempts:
         last_output: tuple[EventDraft, ...] = (),
         duration_ms: float = 0.0,
     ) -> ToolResult:
-        """The end of that attempt; where the call only reads, and may, the next one begins in the same unit.
+        """End an attempt. If the call only reads and policy allows it, queue the next attempt in the same unit.
 
         Raises:
             IllegalTransition: it is not this worker's any more; nothing is written.
@@ -71,19 +102,71 @@ class LostAttempts:
             is_indeterminate_outcome=not only_reads,
         )
         if isinstance(next_attempt, NextAttempt):
-            self._attempts.begin(unit, stored, next_attempt)
+            self._begin(unit, stored, next_attempt)
         return result
 
     def _tool(self, stored: CallRecord) -> Tool | None:
         try:
-            return self._attempts.registry.of(stored.tenant_id).resolve(stored.call.name)
+            return self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             return None
 
     def _next_attempt(self, unit: Unit, stored: CallRecord, tool: Tool | None, loss: Loss) -> NextAttempt | str:
+        """The next attempt, if policy allows it without approval; else why there is none, in words.
+
+        Requests no approval: one is for a single attempt, and its approver may be away. The agent may call again.
+        `stored`: as its row is in this unit.
+        """
         if tool is None or not loss.can_return:
             return "there is nothing to run it on"
-        return self._attempts.next_attempt(unit, stored, tool)
+        identity = stored.identity
+        if identity.attempt >= MAX_ATTEMPTS:
+            return f"it was lost {MAX_ATTEMPTS} times"
+        if what := stored.blocked_by(tool) or tool.withheld:
+            return what
+        call = stored.call.model_copy(
+            update={"identity": identity.model_copy(update={"attempt": identity.attempt + 1})}
+        )
+        # Lost calls are not checked: this one was lost, and only reads.
+        judged = self._decisions.decide(unit, call, tool, stored.subject, stored.session_facts, find_grant=True)
+        decision, cover = judged.decision, judged.cover
+        if decision.effect is not Effect.ALLOW:
+            return f"policy would {decision.effect} now ({decision.reason})"
+        try:
+            self._quotas.reserve(unit, stored.tenant_id, Resource.QUEUED_CALLS)
+        except QueueFull:
+            return "as many calls of its tenant wait as may"
+        return NextAttempt(call, tool, decision, cover)
+
+    def _begin(self, unit: Unit, stored: CallRecord, next_attempt: NextAttempt) -> None:
+        """Record the next attempt and its decision, and queue it. The previous one has ended in this unit.
+
+        At the end of the unit: Overtaken, where the session was closed meanwhile.
+
+        Raises:
+            IllegalTransition: it has not.
+        """
+        call, subject, cover = next_attempt.call, stored.subject, next_attempt.cover
+        judged = call_events.decision_events(
+            call, subject, next_attempt.decision, cover, granted=cover.grant is not None
+        )
+        retry_store.requeue(
+            unit.connection,
+            call,
+            schema_hash=next_attempt.tool.schema_hash,
+            serial=next_attempt.tool.serial,
+            sources=judged.sources,
+            grant=cover.grant.id if cover.grant else None,
+        )
+        place = (subject.session_id, stored.identity.tool_call_id)
+        first = retry_store.latest_payload(unit.connection, *place, "tool.call.requested")
+        for draft in (call_events.retry_requested(call, subject, first), *judged.drafts):
+            self._log.append(unit, draft)
+        # Its close may have looked for queued calls just before this one was: then it is as if it had come first.
+        unit.at_end(
+            f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
+        )
+        queue.enqueue(unit, self._wakeups, stored.identity.tool_call_id, subject, stored.host_id)
 
 
 def _what_follows(next_attempt: NextAttempt | str, *, only_reads: bool) -> str:
@@ -98,7 +181,7 @@ def _what_follows(next_attempt: NextAttempt | str, *, only_reads: bool) -> str:
 
 
 def end_lost(unit: Unit, log: EventLog, stored: CallRecord, text: str) -> None:
-    """End a running call of a session that ends with it, taken from whatever worker holds it; `text`: all that is known.
+    """End a running call of a session that ends with it, whichever worker owns it. `text`: all that is known.
 
     Raises:
         IllegalTransition: it has ended.

@@ -1,4 +1,4 @@
-"""SQL of lost calls: what the log has of them, and the row of the next attempt."""
+"""SQL of attempts: what the log has of them, and the row of the next attempt."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def output_payloads(connection: Connection, session: SessionId, identity: CallId
     """
     query = select(events.c.body).where(
         events.c.session_id == session,
-        events.c.seq > _start_seq(connection, session, identity),
+        events.c.seq > event_seq(connection, session, identity, EventType.CALL_STARTED),
         events.c.type == EventType.OUTPUT_DELTA.value,
         # Only these are worth reading; which of them are the call's, the payload says.
         events.c.body.contains(identity.tool_call_id, autoescape=True),
@@ -99,8 +99,8 @@ def output_payloads(connection: Connection, session: SessionId, identity: CallId
     return [payload for payload in found if _is_of_attempt(payload, identity)]
 
 
-def _start_seq(connection: Connection, session: SessionId, identity: CallIdentity) -> int:
-    """Where in the log an attempt began; 0 where that is not said.
+def event_seq(connection: Connection, session: SessionId, identity: CallIdentity, event_type: EventType) -> int:
+    """The `seq` of the attempt's newest event of that type; 0 if there is none.
 
     Backwards from the log's end, one row at a time: so it reads no further than there, on either database.
     """
@@ -109,7 +109,7 @@ def _start_seq(connection: Connection, session: SessionId, identity: CallIdentit
         .where(
             events.c.session_id == session,
             events.c.seq < bindparam("before", type_=BigInteger),
-            events.c.type == EventType.CALL_STARTED.value,
+            events.c.type == event_type.value,
             events.c.body.contains(identity.tool_call_id, autoescape=True),
         )
         .order_by(events.c.seq.desc())

@@ -1,4 +1,4 @@
-"""The port to other people's MCP servers: who runs a call whose tool is not ours. `codesdk.sources` stands behind it."""
+"""The port to third-party MCP servers, which `codesdk.sources` implements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from codesdk.tools import Attachment
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """One call for a server."""
+    """One call for an MCP server."""
 
     tool: Tool
     arguments: dict[str, Any]
@@ -27,15 +27,15 @@ class SourceRequest:
     tenant: TenantId
     session: SessionId
     profile: Profile
-    """The session's, with what policy demands: what is shown and kept of the answer. The server has a profile of its own."""
+    """The session's, tightened by policy: limits what is shown and kept of the answer. The server has its own profile."""
     obligations: Obligations
-    """What policy demands of this call."""
+    """Policy's obligations for this call."""
     timeout_s: float
     on_output: OnOutput
-    """Where what the server reports of its progress goes."""
+    """Receives the progress that the server reports."""
     attach: Callable[[Attachment], None]
     sent: Callable[[], None]
-    """Called just before the server gets it: until then nothing has run."""
+    """Called just before the call goes to the server: until then nothing has run."""
 
 
 class ServerLost(Fault):
@@ -45,7 +45,7 @@ class ServerLost(Fault):
 
 
 class ServerSilent(Fault):
-    """A server did not answer a call in its time, and was told to stop; whether it took effect is unknown."""
+    """A server did not answer a call in time, and was asked to stop; whether it took effect is unknown."""
 
     code = "SERVER_SILENT"
 
@@ -54,28 +54,28 @@ class Sources(Protocol):
     """Runs calls on servers. Safe to use from the worker's threads."""
 
     def call(self, asked: SourceRequest) -> ToolResult:
-        """Run it to its end; whatever the server does, there is one.
+        """Run a call to its end.
 
         Raises:
-            ServerLost: the server had it, and ended. ServerSilent: it had it, and did not answer in time.
-            Fault: the server could not be had, or its answer not be used.
+            ServerLost: the server had the call, and ended. ServerSilent: it did not answer in time.
+            Fault: the server could not be started or reached, or its answer is invalid.
         """
         ...
 
     def cancel(self, identity: CallIdentity) -> bool:
-        """Withdraw a call that runs here; False where none does. It ends soon, whatever its server says."""
+        """Cancel a call that runs here; False if none does. It ends soon, with or without an answer of its server."""
         ...
 
 
 class NoSources:
-    """Of a worker that has none."""
+    """For a worker without MCP servers."""
 
     def call(self, asked: SourceRequest) -> ToolResult:
-        """Say so."""
+        """Return an error result."""
         text = f"{asked.tool.name} was not run: this worker starts no MCP servers."
         return ToolResult(text=text, is_error=True, code="SOURCE_UNAVAILABLE")
 
     def cancel(self, identity: CallIdentity) -> bool:
-        """None runs."""
+        """False: no call runs."""
         del identity
         return False

@@ -20,7 +20,6 @@ from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import ClaimedCall
 from codesdk.toolcalls.run.sources import NoSources, Sources
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.deferred_approvals.dry_runs import DryRuns
 from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from codesdk.worker.ownership.registration import OwnedHost
@@ -82,7 +81,6 @@ class Dispatcher:
         sandbox_registry: SandboxRegistry,
         claims: CallClaimer,
         execution: Execution,
-        in_flight: InFlightCalls,
         approval_flow: ApprovalFlow,
         deferred_approvals: DeferredApprovals,
         database: Database,
@@ -100,7 +98,6 @@ class Dispatcher:
         self._previews = previews
         self._sources = sources or NoSources()
         self._host = host
-        self._in_flight = in_flight
         self._sandbox_registry = sandbox_registry
         self._claims = claims
         self._execution = execution
@@ -201,23 +198,17 @@ class Dispatcher:
             pass
 
     def _serve_one(self) -> bool:
-        with self._in_flight.claiming():
-            taken = self._claims.take()
-            if isinstance(taken, ClaimedCall):
-                self._in_flight.add(taken.stored.identity)
+        taken = self._claims.take()
         if isinstance(taken, ClaimedCall):
             try:
                 self._run(taken)
             finally:
-                self._in_flight.discard(taken.stored.identity)
                 self._claims.leave(taken)
         return taken is not None
 
     def _run(self, claimed: ClaimedCall) -> None:
-        session = claimed.stored.subject.session_id
-        self._execution.run(
-            claimed, partial(self._sandbox_registry.begin, session), partial(self._sandbox_registry.lose, session)
-        )
+        session, sandboxes = claimed.stored.subject.session_id, self._sandbox_registry
+        self._execution.run(claimed, partial(sandboxes.begin, session), partial(sandboxes.lose, session))
 
     def _look(self) -> None:
         if not self._draining.is_set():

@@ -12,19 +12,19 @@ from codesdk.errors import Fault
 from codesdk.hosts import store as host_store
 from codesdk.registry import RegistryProvider, Tool, UnknownTool
 from codesdk.sandbox.port import Sandbox
-from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.records import store as sandbox_store
 from codesdk.storage.database import Database
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
 from codesdk.toolcalls.retries.lost_calls import Loss
 from codesdk.toolcalls.run import error_mapping
 from codesdk.toolcalls.run.acquire import NotStarted
+from codesdk.toolcalls.run.effective_limits import EffectiveLimits
 from codesdk.tools import runs_one_exec
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 
@@ -82,7 +82,7 @@ class Recovery:
         them: without this they would block their workspace until the worker restarts.
         """
         for orphan in self._in_flight.take_orphaned(self._running()):
-            _log.warning("call %s runs, and nobody has it: it is taken up", orphan.stored.identity.tool_call_id)
+            _log.warning("recovering call %s: it is running, and no thread has it", orphan.stored.identity.tool_call_id)
             start(partial(self._recover_and_release, orphan.stored, begun=orphan.begun))
 
     def _running(self) -> list[CallRecord]:
@@ -102,7 +102,7 @@ class Recovery:
             (self._recover if begun else self._run_unstarted)(stored)
         except Fault as fault:
             # One call that cannot be ended must not stop the worker from serving the others.
-            _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
+            _log.warning("could not recover call %s: %s", stored.identity.tool_call_id, fault)
         finally:
             self._in_flight.discard(stored.identity)
 
@@ -166,11 +166,12 @@ class Recovery:
         return sandbox if (stored.identity.tool_call_id, stored.identity.attempt) in known else None
 
     def _claim(self, stored: CallRecord, tool: Tool | None) -> ClaimedCall:
-        wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
-        timeout_s = min(tool.timeout_s, wall_s) if tool is not None else 0.0
+        limits = EffectiveLimits.of(stored.profile, tool, stored.obligations) if tool is not None else None
+        timeout_s = min(tool.timeout_s, limits.profile.wall_s) if tool is not None and limits is not None else 0.0
         return ClaimedCall(
             stored=stored,
             generation=self._host.generation,
+            limits=limits,
             timeout_s=timeout_s,
             sandbox=self._sandbox_registry.execution_environment.summary(timeout_s),
             environment=self._sandbox_registry.execution_environment.environment,

@@ -22,10 +22,9 @@ from codesdk.sources.starters.server_sandboxes import EngineHost, ServerSandboxe
 from codesdk.sources.starters.stdio import StdioStarter
 from codesdk.storage.timeouts import ANSWER_TIMEOUT_S
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls.claim import CallClaimer
+from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.calls.dispatcher import Dispatcher, run_guarded
-from codesdk.worker.calls.in_flight import InFlightCalls
 from codesdk.worker.calls.recovery import Recovery
 from codesdk.worker.deferred_approvals.dry_runs import DryRuns
 from codesdk.worker.lifecycle.periodic_tasks import PeriodicTask, TaskLoop
@@ -165,7 +164,7 @@ class Worker:
                 sources=self._sources,
                 confirm=self.heartbeat.confirm,
             )
-            in_flight = InFlightCalls()
+            in_flight = InFlightCalls(settings.worker_threads)
             self._recovery = Recovery(
                 host=self.host,
                 sandbox_registry=self.sandbox_registry,
@@ -185,7 +184,7 @@ class Worker:
                 generation=self.host.generation,
                 quotas=services.quotas,
                 execution_environment=sandboxes.execution_environment,
-                most_of_tenant=settings.worker_threads,
+                in_flight=in_flight,
             )
             previews = DryRuns(
                 host=self.host,
@@ -206,7 +205,6 @@ class Worker:
                 sandbox_registry=self.sandbox_registry,
                 claims=self._claims,
                 execution=execution,
-                in_flight=in_flight,
                 approval_flow=services.approval_flow,
                 deferred_approvals=services.deferred_approvals,
                 database=services.database,
@@ -236,7 +234,7 @@ class Worker:
         run_guarded(self._sources.tend)  # servers of a worker that was killed
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
-            _log.info("took up %d calls of an earlier worker", taken)
+            _log.info("recovering %d calls of an earlier worker", taken)
         self._claims.take_up()
         for each in (
             self._poll_loop,
@@ -359,7 +357,7 @@ class Worker:
                 name="look for changed files",
                 every_s=poll_s,
                 work=self._file_watch.look,
-                on_failure="they wait in their sandboxes, and are told later or counted as lost",
+                on_failure="they wait in their sandboxes, and are logged later or counted as lost",
             ),
         )
 

@@ -88,7 +88,7 @@ class Heartbeat:
         if self.is_fenced:
             raise HostGone(
                 f"The host {self._host.name} was given up, or a newer worker has it.",
-                advice="Start this worker again: it then takes the host over anew.",
+                advice="Start this worker again, so that it takes over the host.",
             )
 
     def confirm(self) -> None:
@@ -112,14 +112,14 @@ class Heartbeat:
         try:
             self._writer.run(leave)
         except Fault as fault:
-            _log.warning("the database does not know that this worker stops: %s", fault)
+            _log.warning("could not record that this worker stops: %s", fault)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every_s):
             try:
                 self._beat()
             except Fault as fault:
-                _log.warning("a heartbeat was not taken: %s", fault)
+                _log.warning("could not record a heartbeat: %s", fault)
             self.turns += 1
             if self.is_fenced:
                 _log.error("the host %s was given up, or a newer worker has it", self._host.name)

@@ -114,7 +114,7 @@ class Takeover:
             hung = self._find_hung_worker()
             if hung is None or not hung.kill():
                 raise
-        _log.warning("the worker before (process %d) hung and was killed; what it ran is taken up", hung.pid)
+        _log.warning("killed the previous worker (process %d), which hung; recovering its calls", hung.pid)
         for _ in range(int(KILL_TIMEOUT_S / POLL_S)):
             with suppress(WorkerRunning):
                 return lock_engine(path)
@@ -130,7 +130,7 @@ class Takeover:
         is_ours = holder.instance == self._me.instance and holder.shares_pid_space(self._me)
         if not is_ours or holder.pid == self._me.pid or not known.alive:
             return None
-        _log.warning("the worker before (process %d) was not heard for %.0f s", holder.pid, seen.silent_s)
+        _log.warning("the previous worker (process %d) has sent no heartbeat for %.0f s", holder.pid, seen.silent_s)
         touched = self._liveness_mtime()
         for _ in range(CHECKS):
             self._sleep(self._lease_s / 2 / CHECKS)
@@ -161,7 +161,7 @@ def check_no_other_worker(held: HostLease | None, this_holder: Holder, lease_s: 
     if held is None or holder is None or held.is_over or is_silent(held, lease_s) or is_dead(holder, this_holder):
         return
     raise WorkerRunning(
-        f"Another worker serves this host from another data directory (heard {held.silent_s:.0f} s ago).",
-        advice=f"Stop that one first; if it is gone for good, this one may start {lease_s or SILENT_S:.0f} s after it was"
-        " heard last. Another engine needs a CODESDK_HOST_NAME of its own.",
+        f"Another worker serves this host from another data directory (last heartbeat {held.silent_s:.0f} s ago).",
+        advice=f"Stop it first. If it is gone for good, start this one {lease_s or SILENT_S:.0f} s after the last heartbeat."
+        " Another engine needs its own CODESDK_HOST_NAME.",
     )
