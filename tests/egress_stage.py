@@ -27,7 +27,7 @@ from codesdk.sandbox.runner.protocol import mux as channels
 from receivers import public_or_listed
 from sandboxes import Ran, run
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 CREDENTIAL = "c0ffee"
 AUTHORIZATION = "Basic " + base64.b64encode(f"exec:{CREDENTIAL}".encode()).decode()

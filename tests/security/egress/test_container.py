@@ -120,6 +120,7 @@ subprocess.Popen(['sleep', '60'], pass_fds=[held.fileno()])
 """
     ran = python(sandbox, program, egress=allowed)
     assert ran.result.kind is ExitKind.EXITED
+    attempts.until(lambda: attempts.all)  # it is recorded after the exec's end
     assert attempts.all[-1].phase is AttemptPhase.REFUSED
     assert attempts.all[-1].reason in {Reason.EXEC_ENDED, Reason.BROKEN}
 
