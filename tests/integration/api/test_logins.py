@@ -144,7 +144,7 @@ def test_keys_at_a_private_address_are_not_fetched(tmp_path, helpers, caplog):
         ((302, {"location": "http://127.0.0.1:1/"}, b""), "HTTP 302"),
         ((200, {}, b"x" * 300_000), "bytes"),
         ((200, {}, b"[]"), "JSON object"),
-        ((200, {}, b"[" * 100_000), "no JSON"),
+        ((200, {}, b"[" * 100_000), "does not return JSON"),
         (
             (200, {}, b'{"issuer": "http://other.example.com", "jwks_uri": "http://other.example.com"}'),
             "another issuer",

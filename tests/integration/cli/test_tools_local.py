@@ -58,7 +58,7 @@ def test_a_tool_runs_by_its_manifest_and_leaves_nothing(try_locally, tmp_path):
     done = try_locally("word.count", {"path": "a b.txt"})
     assert (done.returncode, done.stdout) == (0, "3 a b.txt\n"), done.stderr
     assert "LOCAL SANDBOX" in done.stderr
-    assert "nothing is recorded" in done.stderr
+    assert "without policy and record" in done.stderr
     assert not (tmp_path / "data" / "codesdk.db").exists()
     failed = try_locally("word.count", {"path": "none"})
     assert (failed.returncode, "none" in failed.stdout) == (1, True), failed

@@ -140,14 +140,14 @@ def test_a_start_says_that_a_version_decides_in_place_of_the_files(start_up, cod
     rules.write_text(rules.read_text().replace("Publishing is done by people.", "People publish."))
     first = start_up("--policies", str(DEMO_POLICIES))
     first.ready()
-    assert "do not decide" not in first.said()
+    assert "are not in force" not in first.said()
     assert codesdk("policy", "promote", str(mine)).code == 0
     assert "--to-files" in codesdk("policy", "rollback").out
     assert first.stop() == 0
 
     following = start_up("--policies", str(mine))
     following.ready()
-    assert f"The files in {mine} do not decide" in following.said()
+    assert f"The policy files in {mine} are not in force" in following.said()
     assert following.stop() == 0
 
 

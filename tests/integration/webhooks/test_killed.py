@@ -110,7 +110,7 @@ def test_the_command_line_makes_tries_renews_and_ends_an_endpoint(services, star
         assert id_ in run("list")
         delivered = json.loads(run("test", id_, "--json"))
         assert delivered["id"] in run("deliveries", id_)
-        assert "sent once more" in run("replay", id_, delivered["id"])
+        assert "again." in run("replay", id_, delivered["id"])
         wait_for(lambda: len(receiver.got) == 2, "the replay", 20)
         assert "whsec_" in run("rotate", id_, "--overlap", "0s")
         assert "Disabled" in run("disable", id_)
