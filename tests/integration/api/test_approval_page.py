@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -160,8 +161,9 @@ def test_what_an_agent_wrote_is_text_and_nothing_else(standing):
     asked = ask(standing, HOSTILE.replace("\x00", ""))
     with standing.http() as client:
         text = client.get(link(standing, asked)).text
-    for raw in ("<script", "<img", "\x1b", "\x07", "\u202e", "\u200b", "action=https"):
-        assert raw not in text.replace("action=https://evil.example/&gt;", "")
+    for raw in ("<script", "<img", "\x1b", "\x07", "\u202e", "\u200b"):
+        assert raw not in text
+    assert not re.search("<[^>]*action=https", text)
     for written in (r"\x1b[2J", r"\x07", r"\u202e", r"\u200b", "&lt;script&gt;"):
         assert written in text
 
