@@ -105,7 +105,10 @@ class ActiveRegistry:
 
     def _tenant_files(self, directory: Path) -> ReloadedFiles[Registry]:
         def load() -> Registry:
-            return tenant_registry(directory, self.shared, self._profiles)
+            try:
+                return tenant_registry(directory, self.shared, self._profiles)
+            except OSError as error:  # one tenant's unreadable files must not hold up the others
+                raise ManifestInvalid(str(directory), 1, 1, str(error)) from error
 
         return ReloadedFiles(f"tools of {directory.name}", partial(_files, directory), load)
 

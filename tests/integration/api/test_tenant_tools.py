@@ -27,7 +27,7 @@ input_schema:
 def tools(stack, tmp_path):
     """A function that puts a file into a tenant's directory, and takes it up."""
     registry = stack.services.registry
-    registry._tenants_dir = tmp_path
+    registry._tenants._directory = tmp_path
 
     def put(tenant_id, text):
         (tmp_path / tenant_id).mkdir(exist_ok=True)
@@ -38,7 +38,7 @@ def tools(stack, tmp_path):
     for place in tmp_path.iterdir():
         shutil.rmtree(place)
     registry.refresh()
-    registry._tenants_dir = None
+    registry._tenants._directory = None
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
