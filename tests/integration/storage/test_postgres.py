@@ -343,7 +343,7 @@ def test_doctor_says_what_is_there_and_what_breaks_a_promise(postgres_server, ur
 
 def test_what_a_killed_run_left_is_stopped_and_removed(server):
     assert not remove_unused(server.directory), "it is in use"
-    server._share._held.close()  # what the kernel does for a killed process
+    server._share._users.close()  # what the kernel does for a killed process
     assert remove_unused(server.directory)
     assert not server.process.alive
     assert not server.directory.exists()
