@@ -66,6 +66,7 @@ def test_another_process_with_the_credential_is_refused_all_the_same(sandbox, si
         waiter.join()
     assert ran.result.exit_code == 0, ran
     assert b"403" in ran.stdout
+    attempts.until(lambda: attempts.all)
     assert attempts.all[0].reason is Reason.NOT_THE_EXEC
 
 
@@ -223,7 +224,7 @@ def test_egress_goes_on_after_the_connection_to_the_runner_was_lost(sandbox, sit
 
     loader = threading.Thread(target=work)
     loader.start()
-    assert seen.wait(15)
+    assert seen.wait(60)
     sandbox._client.latest.close()
     sandbox.files.write((FileWrite(path="go", content=b""),))
     loader.join(20)
@@ -242,7 +243,7 @@ def test_a_worker_that_takes_over_serves_the_egress_of_a_running_exec(world, eng
 
     loader = threading.Thread(target=first)
     loader.start()
-    assert seen.wait(15)
+    assert seen.wait(60)
     with Attempts.served() as attempts:
         successor = DockerSandboxes(world[0]._instance, Engine(engine.host), egress=attempts.egress)
         try:
@@ -250,6 +251,7 @@ def test_a_worker_that_takes_over_serves_the_egress_of_a_running_exec(world, eng
             taken.files.write((FileWrite(path="go", content=b""),))
             result = taken.exec(asked, lambda chunk: output.extend(chunk.data))
             assert (result.exit_code, bytes(output)) == (0, b"hello\nhello\n")
+            attempts.until(lambda: len(attempts.all) == 2)
             assert [item.phase for item in attempts.all] == [AttemptPhase.OPENED, AttemptPhase.CLOSED]
         finally:
             made.close()

@@ -25,6 +25,7 @@ def attempts(place):
 def test_an_exec_reaches_the_hosts_that_it_may_and_each_attempt_is_recorded(sandbox, site, allowed, attempts):
     ran = fetch(sandbox, f"http://a.web.test:{site.port}/x", egress=allowed)
     assert ran.stdout == b"hello\n", ran
+    attempts.until(lambda: len(attempts.all) == 2)
     assert [item.phase for item in attempts.all] == [AttemptPhase.OPENED, AttemptPhase.CLOSED]
     assert (attempts.all[1].owner, attempts.all[1].call) == (sandbox.owner, ran.call)
 
@@ -33,6 +34,7 @@ def test_an_exec_reaches_nothing_else(sandbox, site, allowed, attempts):
     ran = fetch(sandbox, f"http://evil.test:{site.port}/", egress=allowed)
     assert ran.result.exit_code == 1
     assert b"403" in ran.stdout
+    attempts.until(lambda: attempts.all)
     assert attempts.all[-1].reason is Reason.NOT_ALLOWED
 
 
