@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from codesdk.policy.facts import Call, ToolFacts
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.matching.compiled_rules import MatchOutcome, PolicyInput, compile_rule
 from codesdk.policy.schema.host_patterns import host_of
-from codesdk.policy.schema.models import Rule
+from codesdk.policy.schema.models import Rule, looks_like_pattern
 
 _PATHS = frozenset({"path", "from", "to", "directory", "cwd"})
 _URLS = frozenset({"url", "host"})
@@ -71,15 +72,25 @@ def _command(question: PolicyInput, trial: PolicyQuery) -> dict[str, Any]:
     if shell is None or shell.allow_view is None:
         why = shell.refusal if shell else "it has no command"
         raise NoSafeRule(f"No rule is suggested: {why}.", advice="Leave commands like this one to approvers.")
-    patterns: list[list[str]] = []
+    patterns: list[list[Any]] = []
     for command in shell.allow_view:
-        words = [word.text for word in command.words]
-        if words not in patterns:
-            patterns.append(words)
+        if any(word.glob for word in command.words):
+            raise NoSafeRule(
+                "No rule is suggested: which files a pattern in it stands for is only known when it runs.",
+                advice="Leave commands like this one to approvers.",
+            )
+        tokens = [_token(word.text) for word in command.words]
+        if tokens not in patterns:
+            patterns.append(tokens)
     line = trial.input.get("command")
     wider = [f"{line}; another-command", f"{line} --another-option"] if isinstance(line, str) else []
     examples = {"match": [line], "no_match": wider} if wider else {}
     return {"command": {"any_of": patterns}, "examples": examples}
+
+
+def _token(word: str) -> Any:
+    """The token of a command pattern that matches exactly this word."""
+    return {"glob": glob.escape(word)} if looks_like_pattern(word) else word
 
 
 def _argument_test(name: str, value: Any) -> dict[str, Any] | None:

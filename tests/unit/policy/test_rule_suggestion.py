@@ -46,6 +46,14 @@ def test_a_benign_command_gets_a_rule_that_loads_passes_its_test_and_allows_it(t
         assert evaluate(shell(wider), KNOWN, bundle).effect is ASK
 
 
+@pytest.mark.parametrize("line", ["grep 'a*b' f", "rg -n 'x[0-9]?' src", "ls '[a]' '[' ']'"])
+def test_a_quoted_word_that_reads_like_a_pattern_gets_a_rule_for_exactly_this_word(tmp_path, line):
+    bundle = bundle_from(tmp_path, shell(line))
+    assert evaluate(shell(line), KNOWN, bundle).effect is ALLOW
+    other = line.replace("*", "xx").replace("?", "7").replace("[a]", "a")
+    assert evaluate(shell(other), KNOWN, bundle).effect is ASK
+
+
 @pytest.mark.parametrize("line", ["echo `id`", "cat $(ls)", "a=$(b)", "ls > /etc/x", "$X", "ls *.py", "cat <(ls)"])
 def test_a_command_that_cannot_be_read_gets_no_rule(tmp_path, line):
     with pytest.raises(NoSafeRule, match="No rule is suggested"):

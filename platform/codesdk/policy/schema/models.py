@@ -102,10 +102,15 @@ class CommandMatcher(FrozenModel):
         return self
 
 
+def looks_like_pattern(word: str) -> bool:
+    """Return whether a plain word reads like a glob."""
+    return _GLOB.search(word) is not None
+
+
 def _check_plain_words(words: Iterable[str]) -> None:
     """Refuse a word that is written like a pattern: it would match only itself, and a deny would silently do nothing."""
     for word in words:
-        if _GLOB.search(word):
+        if looks_like_pattern(word):
             raise ValueError(
                 f"`{word}` is a plain word, which matches only itself. Write {{glob: {json.dumps(word)}}} for a pattern (in a "
                 "pattern of its own if it stands in a list of alternatives), and `[*]` or `[?]` in it for the character itself."
