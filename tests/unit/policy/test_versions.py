@@ -178,6 +178,10 @@ def test_a_rollback_to_what_fails_its_own_tests_today_is_refused_and_changes_not
         office.versions.roll_back(SHARED, other, "prn_boss")
     assert office.effect() is ASK
     assert VersionAction.ROLLBACK not in office.actions()
+    with pytest.raises(TestsFailed, match="rollback --force"):
+        office.versions.roll_back(SHARED, other, "prn_boss")
+    office.versions.roll_back(SHARED, other, "prn_boss", force=True)
+    assert office.effect() is ALLOW
 
 
 def test_a_tenants_version_holds_for_that_tenant_alone_and_may_not_enable(office):

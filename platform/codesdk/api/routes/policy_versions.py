@@ -77,6 +77,8 @@ class Rollback(FrozenModel):
 
     layer: LayerName = LayerName.TENANT
     to_files: bool = False
+    force: bool = False
+    """Also if the previous version fails its own tests."""
     comment: str = Field(default="", max_length=1000)
 
 
@@ -167,7 +169,7 @@ def roll_back(wanted: Rollback, caller: Caller, services: ServicesDep) -> Rolled
         back = files
     else:
         tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
-        back = services.versions.roll_back(layer, tools, caller.id, wanted.comment).hash
+        back = services.versions.roll_back(layer, tools, caller.id, wanted.comment, force=wanted.force).hash
     services.bundles.refresh()
     return RolledBack(hash=back)
 

@@ -199,6 +199,7 @@ def rollback(
     to_files: Annotated[
         bool, typer.Option("--to-files", help="Put the policy directory's files back into force.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Go back even if that version fails its own tests.")] = False,
     tenant: Tenant = False,
     data_dir: DataDir = None,
     json: Json = False,
@@ -206,7 +207,7 @@ def rollback(
     """Go back to the version that was in force before."""
     from codesdk.cli.policy.versions import roll_back
 
-    return roll_back(comment, data_dir, tenant=tenant, to_files=to_files, as_json=json)
+    return roll_back(comment, data_dir, tenant=tenant, to_files=to_files, force=force, as_json=json)
 
 
 @shadow_app.command("start")

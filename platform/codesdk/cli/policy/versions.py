@@ -59,9 +59,9 @@ def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, a
     return ExitCode.OK
 
 
-def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bool, as_json: bool) -> int:
+def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bool, force: bool, as_json: bool) -> int:
     """Go back to the previous version, or to the files."""
-    body = {"layer": _layer(tenant=tenant), "comment": comment, "to_files": to_files}
+    body = {"layer": _layer(tenant=tenant), "comment": comment, "to_files": to_files, "force": force}
     with connect(load_settings(data_dir)) as daemon:
         back = daemon.request("POST", "/v1/policy/rollback", json=body)
     how = ", from the files." if to_files else ". `codesdk policy rollback --to-files` puts the files into force."

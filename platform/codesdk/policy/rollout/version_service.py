@@ -18,6 +18,7 @@ from codesdk.policy.bundles.bundle import Bundle, Finding, make_bundle
 from codesdk.policy.bundles.bundle_files import BundleTexts
 from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
 from codesdk.policy.facts import ToolFacts
+from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout import store
 from codesdk.policy.rollout.session_rules import SessionRules
 from codesdk.policy.rollout.store import PinKey
@@ -176,8 +177,10 @@ class VersionService:
         _log.warning("policy %s of %s was promoted by %s", bundle.hash, layer, by)
         return self._find(layer, bundle.hash), bundle.findings
 
-    def roll_back(self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "") -> Version:
-        """Put the previous version into force. It was in force before, so it needs no tests.
+    def roll_back(
+        self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "", *, force: bool = False
+    ) -> Version:
+        """Put the previous version into force. It was in force before, so it needs no tests. `force`: nor must they pass.
 
         Raises:
             NoPreviousVersion: there is none. PolicyInvalid: it can't be used with the current tools. TestsFailed: it fails its
@@ -191,7 +194,15 @@ class VersionService:
             raise NoPreviousVersion("There is no earlier version to roll back to.", advice=advice)
         back = moved.before
         sources = self._texts(back)
-        check_tests(sources, build_layer(layer, sources, self._known_tools), tools, needed=False)
+        bundle = build_layer(layer, sources, self._known_tools)
+        try:
+            check_tests(sources, bundle, tools, needed=False)
+        except (TestsFailed, PolicyInvalid) as error:
+            if not force:
+                message = f"The previous version fails its own tests today: {error.message}"
+                advice = "`codesdk policy rollback --force` puts it into force all the same."
+                raise TestsFailed(message, advice=advice, details=error.details) from error
+            _log.warning("policy %s of %s fails its own tests: %s", back, layer, error.message)
 
         def work(unit: Unit) -> None:
             if store.rollback_target(unit.connection, layer) != moved:
