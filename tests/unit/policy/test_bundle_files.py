@@ -259,3 +259,20 @@ def test_the_command_of_a_bracket_test_and_a_glob_of_a_literal_star_are_no_error
     assert write_bundle(
         "rules:\n- {id: a, effect: deny, tool: workspace.exec, command: {any_of: [['[', ...], [rm, {glob: '[*]'}, ...]]}}\n"
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["deny.YAML", "deny.Yml", "deny.json", "more/deny.yaml", "tests/deny.YAML", "more/a.json"]
+)
+def test_a_file_that_looks_like_rules_and_is_not_read_is_an_error_that_names_it(write_bundle, tmp_path, name):
+    rules = "rules:\n- {id: a, effect: allow, tool: workspace.read}\n"
+    write_bundle(rules)
+    for harmless in ("README.md", ".git/config.yaml", "policy.yaml~", "tests/notes.txt"):
+        (tmp_path / harmless).parent.mkdir(exist_ok=True)
+        (tmp_path / harmless).write_text("", encoding="utf-8")
+    write_bundle(rules)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("rules: []", encoding="utf-8")
+    with pytest.raises(PolicyInvalid, match="This file is not read") as raised:
+        write_bundle(rules)
+    assert raised.value.file == str(tmp_path / name)

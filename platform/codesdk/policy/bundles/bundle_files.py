@@ -11,20 +11,25 @@ from codesdk.policy.faults import PolicyInvalid
 MAX_FILES = 200
 TESTS = "tests"
 """Folder with a bundle's tests."""
+_SUFFIXES = (".yaml", ".yml")
+_LOOKS_LIKE_RULES = frozenset((".yaml", ".yml", ".json"))
 
 BundleTexts = Mapping[str, str]
 """Texts by file name: `policy.yaml` or `tests/policy.yaml`."""
 
 
 def read_bundle_texts(directory: Path) -> dict[str, str]:
-    """Read all `*.yaml` and `*.yml` directly in `directory`. Subdirectories are not read.
+    """Read all `*.yaml` and `*.yml` directly in `directory`.
 
     Raises:
-        PolicyInvalid: there are none or too many, or one can't be read.
+        PolicyInvalid: there are none or too many, one can't be read, or a file looks like rules and would not be read.
     """
     if not directory.is_dir():
         raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
     paths = _list(directory)
+    for path in unread_files(directory):
+        message = "This file is not read, so its rules would not be in force. Rules are `*.yaml` or `*.yml` directly in the bundle's directory."
+        raise PolicyInvalid(str(path), 1, 1, message)
     if not paths:
         raise PolicyInvalid(str(directory), 1, 1, "There is no policy file (`*.yaml`) in this directory.")
     if len(paths) > MAX_FILES:
@@ -40,6 +45,25 @@ def read_test_texts(directory: Path) -> dict[str, str]:
         PolicyInvalid: one can't be read.
     """
     return {f"{TESTS}/{path.name}": _read(path) for path in _list(directory / TESTS)}
+
+
+def unread_files(directory: Path) -> list[Path]:
+    """Return the files that look like rules or tests but are in the wrong place or have another suffix: `deny.YAML`."""
+    try:
+        entries = sorted(directory.iterdir())
+        below = [
+            path
+            for entry in entries
+            if entry.is_dir() and not entry.name.startswith(".")
+            for path in sorted(entry.iterdir())
+            if entry.name != TESTS or path.suffix not in _SUFFIXES
+        ]
+    except OSError as error:
+        raise PolicyInvalid(
+            str(directory), 1, 1, f"The directory cannot be read: {error.strerror or error}."
+        ) from error
+    beside = [entry for entry in entries if entry.suffix not in _SUFFIXES]
+    return [path for path in (*beside, *below) if path.suffix.lower() in _LOOKS_LIKE_RULES and path.is_file()]
 
 
 def rule_texts(sources: BundleTexts) -> dict[str, str]:
