@@ -133,15 +133,27 @@ class Pattern:
             return Fit.NO
         arguments = command.words[1:]
         fit = self._match_arguments(command.name, arguments)
+        if fit is not Fit.YES and (valued := self._valued_options()):
+            apart = _with_values_apart(arguments, valued)
+            fit = max(fit, self._match_arguments(command.name, apart)) if apart != arguments else fit
         if self.any_flag and fit:
             fit = min(fit, max(has_flag(arguments, flag) for flag in self.any_flag))
         if fit and any(has_flag(arguments, flag) is Fit.YES for flag in self.forbid_flags):
             return Fit.NO
         return fit
 
+    def _valued_options(self) -> frozenset[str]:
+        """Return the options of the pattern that a word follows, which may be their value: `-m` in `python -m pip`."""
+        pairs = zip(self.tokens, self.tokens[1:], strict=False)
+        return frozenset(
+            word for token, following in pairs if token.option and not following.option for word in token.words
+        )
+
     def _match_arguments(self, name: str, arguments: tuple[Word, ...]) -> Fit:
         """Match the tokens after the command word, skipping options in between. Visits each state once."""
         values = _GLOBAL_VALUES.get(name)
+        if values is not None:
+            values -= self._valued_options()
         ends = len(arguments)
         best = Fit.NO
         pending = [(1, 0, Fit.YES)]
@@ -167,6 +179,25 @@ class Pattern:
         """Return whether only options are left, which is a match if the pattern names options itself."""
         named = any(token.option for token in self.tokens)
         return named and all(word.text.startswith("-") for word in arguments)
+
+
+def _with_values_apart(arguments: tuple[Word, ...], valued: frozenset[str]) -> tuple[Word, ...]:
+    """Return the arguments with the values of these options as words of their own: `-mpip` and `-Impip` as `-m pip`."""
+    apart: list[Word] = []
+    for word in arguments:
+        apart.append(word)
+        for option in valued:
+            if option.startswith("--"):
+                known, mark, value = word.text.partition("=")
+                found = bool(mark) and known == option
+            else:
+                before, mark, value = word.text.partition(option[1:])
+                found = bool(mark and value) and before.startswith("-") and not before.startswith("--")
+                known = before + mark
+            if found:
+                apart[-1:] = [Word(known), word._replace(text=value)]
+                break
+    return tuple(apart)
 
 
 def _is_folder(words: Sequence[Word]) -> bool:
