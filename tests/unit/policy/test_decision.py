@@ -252,3 +252,36 @@ def test_an_unknown_classification_of_tool_falls_to_the_default(write_bundle):
     tool = ExampleTool(name="http.fetch", classification=Classification.NETWORK)
     bundle = write_bundle("rules: [{id: a, effect: allow, classification: [read-only, write]}]\n")
     assert decide(Call(name="http.fetch", input={}), tool, subject(), bundle).effect is DENY
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("curl -s x", "No rule allows `curl -s x`; the bundle"),
+        ("pytest && curl x", "No rule allows `curl x`; the bundle"),
+        (
+            "rg --pre=x y",
+            "`rg --pre=x y`: the rule `search` does not cover `--pre=x`, which can run or write something",
+        ),
+        ("pytest -q; git push --force", "the rule `push` forbids one of its options"),
+        ("A=1 pytest", "the rule `tests` does not allow setting the variable `A`"),
+        ("cd a && rm -rf b", "Nothing is removed. Command: `rm -rf b`."),
+        ("rm -rf b", "Nothing is removed."),
+        ("ls; publish x", "Publishing is done by people. Command: `publish x`."),
+        ("export A=1", "No rule allows this line: it uses `export`"),
+        ("while true; do ls; done", "it uses `while`"),
+        ("f() { ls; }", "it has a function"),
+    ],
+)
+def test_the_reason_names_the_command_the_argument_and_why(write_bundle, line, said):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\ndefault: ask\nrules:\n"
+        "- {id: tests, effect: allow, tool: workspace.exec, command: {any_of: [[pytest, ...]]}}\n"
+        "- {id: search, effect: allow, tool: workspace.exec, command: {any_of: [[rg, ...]]}}\n"
+        "- {id: push, effect: allow, tool: workspace.exec, command: {any_of: [[git, push, ...]], forbid_flags: [--force]}}\n"
+        "- {id: no, effect: deny, tool: workspace.exec, command: {any_of: [[rm, ...]]}, reason: Nothing is removed.}\n"
+        "- {id: p, effect: ask, tool: workspace.exec, command: {any_of: [[publish, ...]]}, reason: Publishing is done by people.}\n"
+    )
+    reason = decide_line(bundle, line).reason
+    assert said in reason
+    assert ("Command:" in reason) == ("Command:" in said)

@@ -90,11 +90,19 @@ class _MatchedRules:
     unseen_asks: list[CompiledRule] = field(default_factory=list)
     """Rules that may match a command that can't be seen."""
     parts: list[tuple[CompiledRule, Match]] = field(default_factory=list)
+    refusals: dict[int, str] = field(default_factory=dict)
+    """Why the first allow rule on a command of the line does not cover it, by the command's index."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """The command of the line that a rule matches, by rule."""
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
+        for index, why in match.refusals.items():
+            self.refusals.setdefault(index, f"the rule `{rule.id}` {why}")
         if match.verdict is MatchOutcome.NO:
             return
+        if match.command:
+            self.commands[rule.id] = match.command
         if match.verdict is MatchOutcome.UNSEEN:
             (self.unseen_denies if rule.effect is Effect.DENY else self.unseen_asks).append(rule)
         elif match.verdict is MatchOutcome.PART:
@@ -108,6 +116,11 @@ class _MatchedRules:
             self.maybe_denies.append(rule)
         else:
             self.denies.append(rule)
+
+    def named_command(self, rule: CompiledRule, shell: ShellViews | None) -> str:
+        """Name the command of the line that the rule is about; empty if the line has only one."""
+        command = self.commands.get(rule.id, "")
+        return f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else ""
 
     def join_parts(self, shell: ShellViews | None) -> None:
         """Several allow rules may cover one line together: `cd src && pytest`."""
@@ -166,11 +179,9 @@ def _verdict(
 ) -> Decision:
     """Apply the strictest effect, then the review of unknowns, then the permission mode."""
     if found.denies:
-        reason = next(
-            (rule.rule.reason for rule in found.denies if rule.rule.reason),
-            f"The rule `{found.denies[0].id}` denies this call.",
-        )
-        return _deny(bundle, reason, found.denies, found.trace)
+        rule = next((rule for rule in found.denies if rule.rule.reason), found.denies[0])
+        reason = rule.rule.reason or f"The rule `{rule.id}` denies this call."
+        return _deny(bundle, reason + found.named_command(rule, shell), found.denies, found.trace)
     if found.unseen_denies and shell is not None and shell.over_limit:
         rule = found.unseen_denies[0]
         reason = (
@@ -228,18 +239,26 @@ def _reason(bundle: Bundle, found: _MatchedRules, effect: Effect, shell: ShellVi
     if found.asks or found.allows:
         rule = next((rule for rule in found.asks or found.allows if rule.rule.reason), (found.asks or found.allows)[0])
         verb = "asks about" if found.asks else "allows"
-        return rule.rule.reason or f"The rule `{rule.id}` {verb} this call."
-    default = (
-        f"No rule matches; the bundle `{bundle.name}` then says {effect}"
-        if bundle.default
-        else f"No rule of the bundle `{bundle.name}` allows this"
-    )
+        return (rule.rule.reason or f"The rule `{rule.id}` {verb} this call.") + found.named_command(rule, shell)
+    what = _not_allowed(found, shell)
+    if bundle.default:
+        return f"No rule allows {what}; the bundle `{bundle.name}` then says {effect}."
+    return f"No rule of the bundle `{bundle.name}` allows {what}."
+
+
+def _not_allowed(found: _MatchedRules, shell: ShellViews | None) -> str:
+    """Name the first command that no rule allows, and why the first rule on this command does not."""
     if shell is None:
-        return f"{default}."
-    if shell.refusal:
-        return f"{default} (of the command: {shell.refusal})."
-    why = next((match.why for _, match in found.parts if match.why), "")
-    return f"{default} (of the command: {why})." if why else f"{default}."
+        return "this call"
+    if shell.allow_view is None:
+        return f"this line: {shell.refusal}"
+    covered = frozenset[int]().union(*(match.covered for _, match in found.parts))
+    index, command = next(
+        ((index, one.shown) for index, one in enumerate(shell.allow_view) if index not in covered), (-1, "")
+    )
+    if not command:
+        return "this call"
+    return f"`{command}`: {found.refusals[index]}" if index in found.refusals else f"`{command}`"
 
 
 def _rates(rules: Iterable[CompiledRule]) -> tuple[RuleRate, ...]:

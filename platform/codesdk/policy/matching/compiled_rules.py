@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from codesdk.domain.canonical import content_hash
@@ -44,6 +45,10 @@ class Match(NamedTuple):
     error: bool = False
     covered: frozenset[int] = frozenset()
     """Indexes of the allow view's commands that an allow rule covers."""
+    command: str = ""
+    """The command that an ask or deny rule matches."""
+    refusals: Mapping[int, str] = MappingProxyType({})
+    """Why an allow rule on the same command doesn't cover it, by index in the allow view."""
 
 
 NO = Match(MatchOutcome.NO)
@@ -166,7 +171,7 @@ class CompiledMatcher:
         if shell.allow_view is None:
             return self._covers_part(shell, shell.refusal)
         covered: set[int] = set()
-        why = ""
+        why, refusals = "", dict[int, str]()
         for index, command in enumerate(shell.allow_view):
             refusal = self._coverage_refusal(command)
             for inner in wrapped_commands(command) if refusal else ():
@@ -175,11 +180,13 @@ class CompiledMatcher:
                     break
             if refusal:
                 why = why or refusal
+                if any(pattern.tokens[0].fits(command.words[0].text) for pattern in self.patterns):
+                    refusals[index] = refusal
             else:
                 covered.add(index)
         if len(covered) == len(shell.allow_view):
             return Match(MatchOutcome.YES, covered=frozenset(covered))
-        return self._covers_part(shell, why, frozenset(covered))
+        return self._covers_part(shell, why, frozenset(covered))._replace(refusals=refusals)
 
     def _covers_part(self, shell: ShellViews, why: str, covered: frozenset[int] = frozenset()) -> Match:
         """Return PART if the line may run a command of the patterns: the rule's obligations then hold."""
@@ -197,14 +204,15 @@ class CompiledMatcher:
         return refusal
 
     def _may_match(self, shell: ShellViews) -> Match:
-        best = Fit.NO
+        maybe: SimpleCommand | None = None
         for command in shell.possible:
             for pattern in self._patterns_for(command.name, command.words[0].text):
-                best = max(best, pattern.may_match(command))
-            if best is Fit.YES:
-                return YES
-        if best:
-            return Match(MatchOutcome.MAYBE, "an argument is only known when it runs")
+                fit = pattern.may_match(command)
+                if fit is Fit.YES:
+                    return Match(MatchOutcome.YES, command=command.shown)
+                maybe = maybe or (command if fit else None)
+        if maybe:
+            return Match(MatchOutcome.MAYBE, "an argument is only known when it runs", command=maybe.shown)
         return (
             Match(MatchOutcome.UNSEEN, shell.opaque)
             if shell.opaque

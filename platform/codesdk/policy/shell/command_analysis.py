@@ -29,6 +29,15 @@ _COMPOUND_NODES = frozenset(
         *("if_statement", "elif_clause", "else_clause", "do_group"),
     ]
 )
+_CONSTRUCTS = {
+    "command_substitution": "a command substitution `$(…)`",
+    "process_substitution": "a process substitution `<(…)`",
+    "function_definition": "a function",
+    "arithmetic_expansion": "an arithmetic expansion `$((…))`",
+    "variable_assignment": "an assignment",
+    "variable_assignments": "assignments",
+}
+"""What a person calls the parser's nodes; others are named by their first word, such as `while` or `export`."""
 _SEGMENT_END = re.compile(r"[;&|(){}<>`\n]+")
 _QUOTES = re.compile(r"['\"\\]")
 _GLOB_MARKS = frozenset("*?[")
@@ -250,8 +259,9 @@ def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a bra
 
 
 def _unknown(script: Script, node: Node) -> str:
-    name = node.type.replace("_", " ") if node.is_named else script.text(node.start_byte, node.end_byte)[:20]
-    return f"it uses `{name}`"
+    text = script.text(node.start_byte, node.end_byte)
+    construct = _CONSTRUCTS.get(node.type, "")
+    return f"it has {construct}" if construct else f"it uses `{(text.split() or [node.type])[0][:20]}`"
 
 
 def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:

@@ -16,6 +16,9 @@ MAX_GUESSES = 2000
 """Words of an unreadable text that are tried as commands."""
 
 
+MAX_SHOWN = 80
+
+
 class SimpleCommand:
     """A command word with its arguments. Immutable by convention."""
 
@@ -30,6 +33,12 @@ class SimpleCommand:
         known = first is not None and first.literal and not first.glob
         self.name = first.text.rsplit("/", 1)[-1] if first is not None and known else ""
         """The command word without its directories; empty if it is only known at run time."""
+
+    @property
+    def shown(self) -> str:
+        """The command for people, at most MAX_SHOWN characters; `…` stands for what is only known at run time."""
+        text = " ".join(word.text + "…" * word.dynamic for word in self.words).replace("`", "'")
+        return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)

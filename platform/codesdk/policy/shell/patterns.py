@@ -78,10 +78,10 @@ class Pattern:
             return f"`{command.words[0].text[:40]}` is another command"
         for name, _ in command.assignments:
             if name not in self.env:
-                return f"it sets the variable `{name[:40]}`"
+                return f"does not allow setting the variable `{name[:40]}`"
         words = self._without_harmless_globals(command)
         if not self._fits_words(words):
-            return "its arguments differ"
+            return "is about other arguments"
         return self._option_refusal(command.name, words)
 
     def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:
@@ -118,13 +118,13 @@ class Pattern:
 
     def _option_refusal(self, name: str, words: tuple[Word, ...]) -> str:
         if self.forbid_flags and any(has_flag(words[1:], flag) is not Fit.NO for flag in self.forbid_flags):
-            return "it has a forbidden option"
+            return "forbids one of its options"
         if self.any_flag and not any(has_flag(words[1:], flag) is Fit.YES for flag in self.any_flag):
-            return "it has none of the options"
+            return "requires an option that it lacks"
         if self.rest and not self.trust_arguments:
             for index in unsafe_arguments(name, words):
                 if index >= len(self.tokens) or index == 0:
-                    return f"its argument `{words[index].text[:40]}` can run or write something"
+                    return f"does not cover `{words[index].text[:40]}`, which can run or write something"
         return ""
 
     def may_match(self, command: SimpleCommand) -> Fit:
