@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
@@ -41,6 +42,26 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?=[.0-9])(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CONSTANTS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 
+_YAML_PROBLEMS = (
+    ("found character '\\t'", "a tab can't indent a line; use spaces"),
+    (
+        "expected ',' or '}'",
+        "a `{` is not closed, or a value after it needs quotes because it holds `: `, `,`, `{` or `}`",
+    ),
+    (
+        "expected ',' or ']'",
+        "a `[` is not closed, or a value after it needs quotes because it holds `: `, `,`, `[` or `]`",
+    ),
+    ("expected alphabetic or numeric character", "a value that starts with `*` or `&` needs quotes"),
+    ("mapping values are not allowed", "a value that holds `: ` needs quotes, or the line is indented too far"),
+    ("could not find expected ':'", "a key needs a `:` and a space after it"),
+    ("expected <block end>", "the line is indented differently from those that it belongs to"),
+    ("found unexpected end of stream", "a quote is not closed"),
+    ("that cannot start any token", "a value that starts with a special character needs quotes"),
+    ("found unknown escape character", "in double quotes a backslash starts an escape; use single quotes"),
+)
+"""What to do, by words of the parser's message."""
+
 ValuePath = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -60,6 +81,8 @@ class DocumentUnreadable(Exception):
         self.place = place
         self.message = message
         self.suggestion = suggestion
+        self.others: tuple[DocumentUnreadable, ...] = ()
+        """The document's other problems."""
 
 
 class FileInvalid(Fault):
@@ -78,11 +101,15 @@ class FileInvalid(Fault):
         self.column = column
         self.problem = message
         self.suggestion = suggestion
+        self.others: tuple[Self, ...] = ()
+        """The other problems, of this and other files."""
 
     @classmethod
     def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
         """Create the fault for a parse error in `path`."""
-        return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)
+        fault = cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)
+        fault.others = tuple(cls.of(path, other) for other in error.others)
+        return fault
 
 
 @dataclass(frozen=True)
@@ -109,19 +136,54 @@ class Document:
         try:
             return kind.model_validate(self.data)
         except ValidationError as error:
-            problems = error.errors(include_url=False, include_input=False)
-            unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-            problem = (unknown or problems)[0]
-            place = self.place(problem["loc"])
-            where = ".".join(str(step) for step in problem["loc"])
-            if not where:
-                raise DocumentUnreadable(place, "The file must contain keys with values.") from error
-            if not unknown:
-                raise DocumentUnreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
-            key = str(problem["loc"][-1])
-            known = _keys_at(kind.model_json_schema(by_alias=True), problem["loc"][:-1])
-            near = nearest(key, known)
-            raise DocumentUnreadable(place, f"`{key}` is not a known key here.", near) from error
+            problems = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+            by_place: dict[Position, DocumentUnreadable] = {}
+            misspelled: set[ValuePath] = set()
+            for problem in problems:
+                if problem["type"] == "missing" and problem["loc"] in misspelled:
+                    continue
+                found = self._problem(kind, problem)
+                by_place.setdefault(found.place, found)
+                misspelled.add((*problem["loc"][:-1], found.suggestion or ""))
+            first, *others = by_place.values()
+            first.others = tuple(sorted(others, key=lambda other: other.place))
+            raise first from error
+
+    def _problem(self, kind: type[BaseModel], problem: ErrorDetails) -> DocumentUnreadable:
+        """Describe one problem that pydantic found."""
+        path, kind_of_problem = problem["loc"], problem["type"]
+        place = self.place(path)
+        if not path:
+            return DocumentUnreadable(place, "The file must contain keys with values.")
+        key = str(path[-1])
+        if kind_of_problem == "extra_forbidden":
+            known = _keys_at(kind.model_json_schema(by_alias=True), path[:-1])
+            return DocumentUnreadable(place, f"`{key}` is not a known key here.", nearest(key, known))
+        where, value = self._named(path), problem["input"]
+        if kind_of_problem == "literal_error" and len(path) == 1:
+            return DocumentUnreadable(place, f"`{where}`: write `{key}: {problem['ctx']['expected']}`.")
+        if kind_of_problem == "missing":
+            constant = kind.model_json_schema(by_alias=True)["properties"].get(key, {}) if len(path) == 1 else {}
+            example = f": write `{key}: {constant['const']}`" if "const" in constant else ""
+            return DocumentUnreadable(place, f"`{where}` is missing{example}.")
+        if kind_of_problem == "string_type" and isinstance(value, int | float | bool):
+            what = "a boolean" if isinstance(value, bool) else "a number"
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            return DocumentUnreadable(place, f"`{where}`: YAML reads `{text}` as {what}. Quote it: '{text}'.")
+        return DocumentUnreadable(place, f"`{where}`: {_sentence(problem['msg'])}")
+
+    def _named(self, path: Iterable[str | int]) -> str:
+        """Return the path with dots, without names of union members. A list's element is named by its `id`, if it has one."""
+        value, steps = self.data, list[str]()
+        for step in path:
+            if isinstance(value, list) and isinstance(step, int) and step < len(value):
+                value = value[step]
+                name = value.get("id") if isinstance(value, dict) else None
+                steps.append(name if isinstance(name, str) else str(step))
+            elif isinstance(value, dict):
+                value = value.get(step)
+                steps.append(str(step))
+        return ".".join(steps)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -175,9 +237,16 @@ def parse_document(text: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
-        raise DocumentUnreadable(place, f"This is not YAML: {error.problem or error.context}.") from error
+        raise DocumentUnreadable(
+            place, f"This is not YAML: {_explain(error.problem or error.context or '')}."
+        ) from error
     except YAMLError as error:
         raise DocumentUnreadable(Position(1, 1), f"This is not YAML: {str(error).splitlines()[0]}.") from error
+
+
+def _explain(problem: str) -> str:
+    """Say what to do about a problem in the words of the YAML parser."""
+    return next((advice for words, advice in _YAML_PROBLEMS if words in problem), problem)
 
 
 class _Builder:

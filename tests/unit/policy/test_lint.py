@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import date
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -248,3 +249,30 @@ def test_the_shipped_bundles_have_no_findings_with_the_shipped_tools():
 def test_a_preview_of_what_changes_nothing_is_found(found, body, is_told):
     told = found(f"{{id: one, effect: ask, {body}, approval: {{preview: true}}}}")
     assert any("take `preview` off" in message for _, message in told) is is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rules: []", "`version` is missing: write `version: 1`."),
+        ("version: 2\nrules: []", "`version`: write `version: 1`."),
+        ("version: 1\nrules:\n- {id: 123, effect: deny}", "YAML reads `123` as a number. Quote it: '123'."),
+        ("version: 1\nrules:\n- {id: true, effect: deny}", "YAML reads `true` as a boolean. Quote it: 'true'."),
+        ("version: 1\nrules:\n\t- {id: a}", "a tab can't indent a line; use spaces"),
+        ("version: 1\nrules:\n- {id: a, effect: deny", "a `{` is not closed"),
+        ("version: 1\nrules:\n- {id: a, tool: *}", "needs quotes"),
+        ("version: 1\nrules:\n- id: a\n  reason: no: never", "a value that holds `: ` needs quotes"),
+        ("version: 1\nrules:\n- {id: a, effect: deny, when: 'x ('}", "`rules.a.when`: this is not a valid condition"),
+    ],
+)
+def test_an_error_in_a_file_says_what_to_write(tmp_path, text, said):
+    (tmp_path / "a.yaml").write_text(text + "\n", encoding="utf-8")
+    assert said in "\n".join(finding.message for finding in lint(tmp_path, ()))
+
+
+def test_all_errors_of_all_files_are_reported_at_once_in_their_order(tmp_path):
+    (tmp_path / "a.yaml").write_text("version: 1\nrules:\n- {id: a, effect: denny}\n- {id: b, efect: ask}\n")
+    (tmp_path / "b.yaml").write_text("version: 1\nrules:\n- {id: c, effect: deny, tol: x}\n")
+    (tmp_path / "c.yaml").write_text("version: 1\nrules:\n- {id: d, effect: deny}\n")
+    found = [(Path(finding.file).name, finding.line, finding.fatal) for finding in lint(tmp_path, ())]
+    assert found == [("a.yaml", 3, True), ("a.yaml", 4, True), ("b.yaml", 3, True)]

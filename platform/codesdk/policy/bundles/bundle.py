@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -95,7 +95,7 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
     Raises:
         PolicyInvalid: as `load_bundle`.
     """
-    files = [_parse(directory / name, text) for name, text in sorted(rule_texts(sources).items())]
+    files = _parse_all({directory / name: text for name, text in sorted(rule_texts(sources).items())})
     if not files:
         raise _invalid(directory, Position(1, 1), "There is no policy file (`*.yaml`) in this directory.")
     names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
@@ -148,6 +148,20 @@ class _File:
 
 def _invalid(path: Path, place: Position, message: str, suggestion: str | None = None) -> PolicyInvalid:
     return PolicyInvalid(str(path), place.line, place.column, message, suggestion)
+
+
+def _parse_all(texts: Mapping[Path, str]) -> list[_File]:
+    """Parse all files, and report the problems of all."""
+    files, problems = [], list[PolicyInvalid]()
+    for path, text in texts.items():
+        try:
+            files.append(_parse(path, text))
+        except PolicyInvalid as error:
+            problems += [error, *error.others]
+    if problems:
+        problems[0].others = tuple(problems[1:])
+        raise problems[0]
+    return files
 
 
 def _parse(path: Path, text: str) -> _File:

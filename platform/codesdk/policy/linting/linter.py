@@ -35,7 +35,7 @@ def lint(
     tool_schemas: Mapping[str, ToolSchema] | None = None,
     day: date | None = None,
 ) -> tuple[Finding, ...]:
-    """Return all findings, sorted by position. A bundle that does not load has only the error that prevents it.
+    """Return all findings, sorted by position. A bundle that does not load has only the errors that prevent it.
 
     Args:
         directory: one bundle.
@@ -46,8 +46,11 @@ def lint(
     try:
         bundle = load_bundle(directory, known_tools)
     except PolicyInvalid as error:
-        hint = f" {error.advice()}" if error.advice() else ""
-        return (Finding(error.file, error.line, error.column, error.problem + hint, fatal=True),)
+        problems = (
+            Finding(one.file, one.line, one.column, f"{one.problem} {one.advice()}".strip(), fatal=True)
+            for one in (error, *error.others)
+        )
+        return tuple(sorted(problems, key=lambda finding: (finding.file, finding.line, finding.column)))
     found = [*bundle.findings, *_bundle_findings(bundle, directory, tool_schemas or {}, day)]
     return tuple(sorted(found, key=lambda finding: (finding.file, finding.line, finding.column)))
 

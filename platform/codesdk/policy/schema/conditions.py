@@ -7,6 +7,7 @@ CEL is type-checked when the bundle is loaded, has no unbounded loops, and its e
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,10 @@ from codesdk.policy.faults import Unevaluable
 
 MAX_CHARACTERS = 2000
 """Length of one expression. Enough for a page of conditions, too short for a program."""
+
+
+_POSITION = re.compile(r"(\d+):(\d+): (.*)")
+_UNKNOWN_NAME = re.compile(r"undeclared reference to '([^']*)'")
 
 
 class ConditionInvalid(ValueError):
@@ -67,10 +72,10 @@ class Condition:
         try:
             value = self._expression.eval(data=facts)
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # evaluation and type conversion
-            raise Unevaluable(f"`when` cannot be evaluated: {_first_line(error)}") from error
+            raise Unevaluable(f"`when` cannot be evaluated: {_explain(error)}") from error
         # An error is returned as a value that is truthy in Python, so check the type.
         if value.type() != cel.Type.BOOL:
-            raise Unevaluable(f"`when` cannot be evaluated: {_first_line(value.value())}")
+            raise Unevaluable(f"`when` cannot be evaluated: {_explain(value.value())}")
         return value.value() is True
 
 
@@ -99,15 +104,28 @@ def _compile(text: str) -> Any:
     try:
         expression = _environment().compile(text)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ConditionInvalid(f"this is not a valid condition: {_first_line(error)}.") from error
+        raise ConditionInvalid(f"this is not a valid condition: {_explain(error)}.") from error
     if expression.return_type() != cel.Type.BOOL:
         kind = expression.return_type().name().lower()
         raise ConditionInvalid(f"a condition gives true or false; this gives {kind}. Compare it with something.")
     return expression
 
 
-def _first_line(error: object) -> str:
+def _explain(error: object) -> str:
+    """Say what is wrong with an expression, and where in it."""
     line = str(error).partition("\n")[0].strip()
     for lead in ("INVALID_ARGUMENT: ", "ERROR: <input>:", "NOT_FOUND: ", "UNKNOWN: ", "INTERNAL: "):
         line = line.removeprefix(lead)
-    return line.removesuffix(" (in container '')").rstrip(".")
+    line = line.removesuffix(" (in container '')").rstrip(".")
+    found = _POSITION.fullmatch(line)
+    if found is None:
+        return line
+    row, column, problem = found.groups()
+    if "'<EOF>'" in problem:
+        return "it ends too early"
+    if unknown := _UNKNOWN_NAME.fullmatch(problem):
+        known = "`args`, `tool`, `principal` and `session`"
+        problem = f"there is no name or function `{unknown[1]}`; the names are {known}"
+    else:
+        problem = problem.removeprefix("Syntax error: ").partition(" expecting ")[0]
+    return f"{problem} (line {row}, character {column} of it)"
