@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.ids import ToolCallId
@@ -30,6 +30,7 @@ MAX_RECENT = 1024
 ReadOutcome = Callable[[], Outcome]
 """Reads a call's outcome from its row."""
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 OnEvent = Callable[[Event], Awaitable[None]]
 
@@ -83,12 +84,17 @@ class ResultWaiter:
             end = await self._ends.wait(call, lambda: self._current_outcome(outcome, subject), quick_s)
             if isinstance(end, Denied | Finished):
                 return end
+        deadline = asyncio.get_running_loop().time() + timeout_s
         if after_seq is None:
-            after_seq = await asyncio.to_thread(self._seq_before, outcome, subject)
-        return await self._follow(outcome, subject, after_seq, timeout_s, on_event)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    after_seq = await _read_with_retry(lambda: self._seq_before(outcome, subject))
+            except TimeoutError:
+                return await asyncio.to_thread(self._current_outcome, outcome, subject)
+        return await self._follow(outcome, subject, after_seq, deadline, on_event)
 
     async def _follow(
-        self, outcome: Outcome, subject: Subject, after_seq: int, timeout_s: float, on_event: OnEvent | None
+        self, outcome: Outcome, subject: Subject, after_seq: int, deadline: float, on_event: OnEvent | None
     ) -> Outcome:
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
@@ -106,7 +112,7 @@ class ResultWaiter:
 
         subscription = self._tail.subscribe(subject.session_id, after_seq, deliver, interrupted)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(deadline):
                 while True:
                     news = await updates.get()
                     if on_event is not None:
@@ -114,7 +120,7 @@ class ResultWaiter:
                             await on_event(event)
                     stands = news.stands
                     if news.is_last or (news.ended and stands is None):
-                        stands = await self._read_with_retry(outcome, subject, final=news.is_last)
+                        stands = await self._read_outcome(outcome, subject, final=news.is_last)
                     if isinstance(stands, Denied | Finished):
                         return stands  # else that attempt was lost, and the next one is on its way
         except TimeoutError:
@@ -136,23 +142,29 @@ class ResultWaiter:
             _log.info("the end of a call is read again: %s", fault)
             return None
 
-    async def _read_with_retry(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
+    async def _read_outcome(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
         """The outcome, as soon as it can be read; with `final`, only once the call has ended."""
         while True:
-            try:
-                found = await asyncio.to_thread(self._current_outcome, outcome, subject)
-            except Fault as fault:
-                if not fault.retryable:
-                    raise
-                _log.info("the end of a call is read again: %s", fault)
-            else:
-                if not final or isinstance(found, Denied | Finished):
-                    return found
+            found = await _read_with_retry(lambda: self._current_outcome(outcome, subject))
+            if not final or isinstance(found, Denied | Finished):
+                return found
             await asyncio.sleep(POLL_S)
 
     def _current_outcome(self, outcome: Outcome, subject: Subject) -> Outcome:
         call = outcome.identity.tool_call_id
         return self._pipeline.find(subject.tenant_id, subject.session_id, call) or outcome
+
+
+async def _read_with_retry(read: Callable[[], T]) -> T:
+    """What `read` returns, as soon as the database answers: a call that waits through an outage gets its result."""
+    while True:
+        try:
+            return await asyncio.to_thread(read)
+        except Fault as fault:
+            if not fault.retryable:
+                raise
+            _log.info("a call's end is read again: %s", fault)
+        await asyncio.sleep(POLL_S)
 
 
 class _Waiter:
