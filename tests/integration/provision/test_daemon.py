@@ -71,11 +71,12 @@ def test_an_engine_is_started_told_about_and_stopped(desk):
 
 
 def test_an_engine_of_another_program_is_not_stopped(desk):
-    ensure(desk)
+    first = ensure(desk)
     (desk.shares.directory / "engine.json").unlink()  # as if another program had started it
     again = ensure(desk, pytest.fail)
     assert not again.started_by_us
     assert not again.stop()
+    assert not first.stop()
     assert ping(again.host).answer is EndpointState.ENGINE
 
 

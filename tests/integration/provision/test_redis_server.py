@@ -108,7 +108,7 @@ def test_something_else_on_the_socket_is_a_fault_and_stays(data_dir, monkeypatch
         assert (data_dir / "redis.sock").exists()
 
 
-@pytest.mark.parametrize("where", ["_ping", "SharedServer.join"])
+@pytest.mark.parametrize("where", ["_ping", "SharedServer.register"])
 def test_an_interrupt_while_it_starts_leaves_no_server(data_dir, monkeypatch, where):
     asked = []
 

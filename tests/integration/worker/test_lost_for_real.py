@@ -10,7 +10,6 @@ from codesdk.registry import Registry
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.isolation import spec as specs
-from codesdk.toolcalls.claim import InFlightCalls
 from codesdk.toolcalls.records.call_record import Finished, Waiting
 from codesdk.worker.calls.dispatcher import Dispatcher
 from codesdk.worker.ownership.registration import register
@@ -61,7 +60,6 @@ class Site:
             sandbox_registry=self.sandbox_registry,
             claims=stage.claims(rules, registry, generation=host.generation),
             execution=stage.execution(rules, registry),
-            in_flight=InFlightCalls(),
             approval_flow=self.pipeline._approvals,
             deferred_approvals=self.pipeline._deferred,
             database=stage.database,
