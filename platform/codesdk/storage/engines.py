@@ -118,9 +118,13 @@ def _set_config(**seconds: float) -> str:
 
 
 def _run_setup(connection: Any, statement: str) -> None:
-    with closing(connection.cursor()) as cursor:
-        cursor.execute(statement)
-    connection.commit()
+    try:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statement)
+        connection.commit()
+    except BaseException:  # a server that goes away meanwhile: the pool does not close what it never took
+        connection.close()
+        raise
 
 
 def _create_private_file(path: str | None) -> None:
