@@ -12,7 +12,7 @@ MAX_FILES = 200
 TESTS = "tests"
 """Folder with a bundle's tests."""
 _SUFFIXES = (".yaml", ".yml")
-_LOOKS_LIKE_RULES = frozenset((".yaml", ".yml", ".json"))
+_LOOKS_LIKE_RULES = (*_SUFFIXES, ".json")
 
 BundleTexts = Mapping[str, str]
 """Texts by file name: `policy.yaml` or `tests/policy.yaml`."""
@@ -26,7 +26,7 @@ def read_bundle_texts(directory: Path) -> dict[str, str]:
     """
     if not directory.is_dir():
         raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
-    paths = _list(directory)
+    paths = yaml_files(directory)
     for path in unread_files(directory):
         message = "This file is not read, so its rules would not be in force. Rules are `*.yaml` or `*.yml` directly in the bundle's directory."
         raise PolicyInvalid(str(path), 1, 1, message)
@@ -44,7 +44,7 @@ def read_test_texts(directory: Path) -> dict[str, str]:
     Raises:
         PolicyInvalid: one can't be read.
     """
-    return {f"{TESTS}/{path.name}": _read(path) for path in _list(directory / TESTS)}
+    return {f"{TESTS}/{path.name}": _read(path) for path in yaml_files(directory / TESTS)}
 
 
 def unread_files(directory: Path) -> list[Path]:
@@ -76,7 +76,8 @@ def test_texts(sources: BundleTexts) -> dict[str, str]:
     return {name: text for name, text in sources.items() if name.startswith(f"{TESTS}/")}
 
 
-def _list(directory: Path) -> list[Path]:
+def yaml_files(directory: Path) -> list[Path]:
+    """Return the `*.yaml` and `*.yml` directly in `directory`; none if it is not there."""
     try:
         return sorted(directory.glob("*.yaml")) + sorted(directory.glob("*.yml")) if directory.is_dir() else []
     except OSError as error:

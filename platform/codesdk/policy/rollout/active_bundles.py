@@ -13,7 +13,7 @@ from codesdk.documents import FileInvalid, FilePoller, ReloadedFiles, ReloadedFo
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundles.bundle import Bundle, make_bundle, unreadable_bundle
-from codesdk.policy.bundles.bundle_files import read_bundle_texts, read_test_texts, unread_files
+from codesdk.policy.bundles.bundle_files import read_bundle_texts, read_test_texts, unread_files, yaml_files
 from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout.session_rules import SessionBundleProvider
@@ -285,7 +285,7 @@ class ActiveBundles:
 def _files(directory: Path) -> list[Path]:
     """Every file that decides whether the bundle loads, for the poll."""
     try:
-        read = [*directory.glob("*.yaml"), *directory.glob("*.yml")] if directory.is_dir() else []
+        read = yaml_files(directory)
         return sorted({*read, *unread_files(directory)}) if read else []
     except (OSError, PolicyInvalid):  # reading the files reports the error
         return []

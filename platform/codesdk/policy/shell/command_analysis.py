@@ -54,10 +54,9 @@ def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
         survey.mark_opaque(f"it holds the invisible character U+{ord(hidden[0]):04X}")
         for text in _without_hidden(line):
             survey.script(Script(text), 0, guess=True)
-        survey.guess(line)
     script = Script(line)
     survey.script(script, 0)
-    if survey.over_limit:
+    if hidden or script.is_unreliable or survey.over_limit:
         survey.guess(line)
     if survey.opaque:
         return survey.views(None, survey.opaque)
@@ -125,8 +124,6 @@ class _AskDenyView:
         collect_commands(script)
         if script.broken:
             self._mark_opaque(script.broken, guess)
-        if (script.root.has_error or script.broken) and not guess:
-            self.guess(script.source.decode("utf-8", "replace"))
         for command in script.commands.values():
             self.command(command, depth, script, guess=guess)
         for text in script.embedded:
@@ -172,7 +169,10 @@ class _AskDenyView:
                 self._mark_opaque("a script in it holds an invisible character", guess)
                 for variant in _without_hidden(text.text):
                     self.script(Script(variant), depth + 1, guess=True)
-            self.script(Script(text.text), depth + 1, guess=guess)
+            script = Script(text.text)
+            self.script(script, depth + 1, guess=guess)
+            if script.is_unreliable and not guess:
+                self.guess(text.text)
 
     def _standard_input(self, script: Script | None, depth: int, *, guess: bool) -> None:
         texts = list(script.here_documents) if script else []

@@ -86,6 +86,11 @@ class Script:
         """Scripts that tree-sitter does not parse: backquotes in here-documents, expansions and backquotes."""
         self.broken = ""
 
+    @property
+    def is_unreliable(self) -> bool:
+        """Whether its commands may be others than those that were collected."""
+        return self.root.has_error or bool(self.broken)
+
     def text(self, start: int, end: int) -> str:
         """Return a slice of the source, by byte offsets."""
         return self.source[start:end].decode("utf-8", "replace")

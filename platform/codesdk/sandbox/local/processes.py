@@ -36,11 +36,8 @@ def identity(pid: int) -> Identity | None:
     process = process_tree.read_process(pid)
     if process is None or process[1] == process_tree.DEAD:
         return None
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the shim stays small
-            return Identity(pid, int(file.read().rpartition(b")")[2].split()[_START]))
-    except OSError:
-        return None  # it has ended
+    fields = process_tree.read_stat(f"/proc/{pid}")
+    return Identity(pid, int(fields[_START])) if fields is not None else None
 
 
 def is_alive(process: Identity) -> bool:
@@ -85,18 +82,7 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
 
 def pids_of_user(uid: int) -> list[int]:
     """Return the living processes whose real, effective or saved uid is this one."""
-    found = []
-    for pid in process_tree.all_pids():
-        try:
-            with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - likewise
-                lines = dict(line.split(":", 1) for line in file if ":" in line)
-        except OSError:
-            continue
-        # The kernel shows a process as a zombie too when its first thread has ended and others run on.
-        is_alive = lines["State"].split()[0] not in {"Z", "X"} or int(lines["Threads"]) > 1
-        if is_alive and str(uid) in lines["Uid"].split()[:3]:
-            found.append(pid)
-    return found
+    return list(process_tree.states_of_user(uid))
 
 
 def with_environment(variable: bytes) -> list[int]:

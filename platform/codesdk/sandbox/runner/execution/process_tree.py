@@ -33,7 +33,7 @@ STOP_S = 2.0
 _BLOCKED_S = 0.1
 DEAD, STOPPED, BLOCKED, RUNNING = 0, 1, 2, 3
 """BLOCKED: in a system call that no signal interrupts. It may still change a file; but the caller of a vfork remains in it
-until its child goes on, so who is blocked for _BLOCKED_S while all others are stopped counts as stopped."""
+until its child goes on, so who is blocked for a while as all others are stopped counts as stopped."""
 _STATES = {b"Z": DEAD, b"X": DEAD, b"T": STOPPED, b"t": STOPPED, b"D": BLOCKED}
 """By the kernel's letter; any other is RUNNING."""
 _STATE, _PARENT, _THREADS = 0, 1, 17
@@ -41,7 +41,8 @@ _STATE, _PARENT, _THREADS = 0, 1, 17
 _MISSING = (0, DEAD)
 
 
-def _stat(folder: str) -> list[bytes] | None:
+def read_stat(folder: str) -> list[bytes] | None:
+    """Return the fields of a process's or thread's `stat` after its command; None if it has ended."""
     try:
         with open(folder + "/stat", "rb") as stat:
             # The command name may contain brackets and newlines; the last bracket ends it.
@@ -57,13 +58,13 @@ def read_process(pid: int) -> Process | None:
     The first thread alone does not tell: it may have ended, a zombie to the kernel, while others run on.
     """
     folder = f"/proc/{pid}"
-    fields = _stat(folder)
+    fields = read_stat(folder)
     if fields is None:
         return None
     parent, state = int(fields[_PARENT]), _STATES.get(fields[_STATE], RUNNING)
     if state != RUNNING and int(fields[_THREADS]) > 1:
         try:
-            threads = [_stat(folder + "/task/" + name) for name in os.listdir(folder + "/task")]
+            threads = [read_stat(folder + "/task/" + name) for name in os.listdir(folder + "/task")]
         except OSError:
             return None
         state = max([state] + [_STATES.get(thread[_STATE], RUNNING) for thread in threads if thread])
@@ -151,7 +152,7 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
     """Stop or resume every tool process. Returns whether all have stopped."""
     if uid != os.getuid():
         signal_all(uid, killer_uid, _STOP if stop else _CONTINUE)
-        return not stop or _all_stop(lambda: _states_of_user(uid))
+        return not stop or _wait_until_stopped(lambda: states_of_user(uid), _BLOCKED_S)[1]
 
     def tools() -> dict[int, int]:
         table = parents()
@@ -166,30 +167,32 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
         for pid in fresh:
             _send(pid, _STOP if stop else _CONTINUE)
         signalled |= fresh
-    return not stop or _all_stop(tools)
+    return not stop or _wait_until_stopped(tools, _BLOCKED_S)[1]
 
 
-def _all_stop(states: Callable[[], dict[int, int]]) -> bool:
-    """Wait until all these processes are stopped and no new one appears. Returns False after STOP_S."""
+def _wait_until_stopped(states: Callable[[], dict[int, int]], blocked_s: float) -> tuple[dict[int, int], bool]:
+    """Wait until all these processes are stopped and no new one appears.
+
+    Returns the processes, and False if that did not happen within STOP_S. `blocked_s`: how long a process may be blocked
+    before it counts as stopped.
+    """
     known: set[int] = set()
     blocked_since: float | None = None
     deadline = time.monotonic() + STOP_S
-    while (now := time.monotonic()) < deadline:
-        found = states()
+    while True:
+        found, now = states(), time.monotonic()
         worst = max(found.values(), default=STOPPED)
-        if worst != BLOCKED:
-            blocked_since = None
-        elif blocked_since is None:
-            blocked_since = now
-        waited = blocked_since is not None and now - blocked_since > _BLOCKED_S
-        if known.issuperset(found) and (worst <= STOPPED or waited):
-            return True
+        blocked_since = None if worst != BLOCKED else blocked_since or now
+        is_quiet = worst <= STOPPED or (blocked_since is not None and now - blocked_since >= blocked_s)
+        if known.issuperset(found) and is_quiet:
+            return found, True
+        if now > deadline:
+            return found, False
         known = set(found)
         time.sleep(_SCAN_PAUSE_S)
-    return False
 
 
-def _states_of_user(uid: int) -> dict[int, int]:
+def states_of_user(uid: int) -> dict[int, int]:
     """Return the state of every live process whose real, effective or saved uid this is."""
     wanted, found = str(uid).encode(), {}
     for pid in all_pids():
@@ -211,23 +214,15 @@ def signal_tree(
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
-        pids = _stopped_descendants(root, excluding)
+        pids, _ = _wait_until_stopped(lambda: _states_below(root, excluding), 0.0)
         for pid in pids:
             _send(pid, number)
     return len(pids)
 
 
-def _stopped_descendants(root: int, excluding: int) -> list[int]:
-    """Return the processes below `root` once all are stopped and none is new; after MAX_SCANS those found by then."""
-    known: set[int] = set()
-    for _ in range(MAX_SCANS):
-        table = parents()
-        found = descendants(root, table, excluding)
-        if known.issuperset(found) and all(table[pid][1] <= BLOCKED for pid in found):
-            break
-        known = set(found)
-        time.sleep(_SCAN_PAUSE_S)
-    return found
+def _states_below(root: int, excluding: int) -> dict[int, int]:
+    table = parents()
+    return {pid: table[pid][1] for pid in descendants(root, table, excluding)}
 
 
 def _signal_own(root: int, number: int, excluding: int) -> int:
