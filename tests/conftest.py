@@ -17,11 +17,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+import sqlalchemy
 
 import gvisor
 import leftovers
@@ -35,8 +37,16 @@ from codesdk.provision.system import bubblewrap, debian
 from codesdk.provision.system.command import state_dir, which
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
-from codesdk.storage.migration import upgrade
-from databases import POSTGRES_DIRECTORY, Databases, MemoryDatabases, PostgresDatabases, SqliteDatabases
+from codesdk.storage.migration import current_revision, upgrade
+from databases import (
+    POSTGRES_DIRECTORY,
+    Databases,
+    MemoryDatabases,
+    PostgresDatabases,
+    SharedStatements,
+    SqliteDatabases,
+    copy_template,
+)
 from stage import Stage, staged
 
 pytest_plugins = ["run_control"]
@@ -383,14 +393,18 @@ def chromium_command(request: pytest.FixtureRequest) -> str:
     return _thing(request, "chromium_command")
 
 
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty SQLite database of this version."""
-    place = tmp_path_factory.mktemp("template") / "codesdk.db"
-    database = Database(f"sqlite:///{place}")
-    upgrade(database)
-    database.close()
-    return place
+@pytest.fixture(scope="session", autouse=True)
+def quick_databases() -> Iterator[None]:
+    """Make databases cheap: tables come from a copy (tests of migrations call `upgrade`), compiled statements are shared."""
+    engine = partial(sqlalchemy.create_engine, execution_options={"compiled_cache": SharedStatements()})
+
+    def create(database: Database) -> None:
+        (copy_template if database.is_sqlite and current_revision(database) is None else upgrade)(database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codesdk.storage.migration.upgrade", create)
+        patch.setattr("codesdk.storage.engines.create_engine", engine)
+        yield
 
 
 @pytest.fixture
@@ -400,13 +414,11 @@ def database_kind() -> str:
 
 
 @pytest.fixture
-def databases(
-    request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, sqlite_template: Path
-) -> Iterator[Databases]:
+def databases(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str) -> Iterator[Databases]:
     """Databases of the test's own."""
     made: Databases
     if database_kind == "sqlite":
-        made = SqliteDatabases(tmp_path, sqlite_template)
+        made = SqliteDatabases(tmp_path)
     elif database_kind == "memory":
         made = MemoryDatabases()
     else:

@@ -16,27 +16,34 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    NodeEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
 
 from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 40
 """Levels of nesting; a JSON Schema inside a manifest is the deepest document."""
+
+_READ_DIFFERENTLY = frozenset("\t\x85\u2028\u2029")
+"""YAML 1.1 breaks lines at the last three. libyaml accepts tabs where ruamel.yaml says that one can't indent a line."""
+
+# A document's events come from one of two parsers: see `parse_document`.
+_Event = yaml.Event | events.Event
+_Node = (yaml.NodeEvent, events.NodeEvent)
+_Scalar = (yaml.ScalarEvent, events.ScalarEvent)
+_ScalarEvent = yaml.ScalarEvent | events.ScalarEvent
+_Alias = (yaml.AliasEvent, events.AliasEvent)
+_DocumentStart = (yaml.DocumentStartEvent, events.DocumentStartEvent)
+_MappingStart, _MappingEnd = (
+    (yaml.MappingStartEvent, events.MappingStartEvent),
+    (yaml.MappingEndEvent, events.MappingEndEvent),
+)
+_SequenceStart = (yaml.SequenceStartEvent, events.SequenceStartEvent)
+_SequenceEnd = (yaml.SequenceEndEvent, events.SequenceEndEvent)
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?=[.0-9])(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -228,12 +235,23 @@ def read_text(path: Path) -> str:
 def parse_document(text: str) -> Document:
     """Parse YAML text.
 
+    libyaml is thirty times faster than a parser in Python, and every process reads all manifests. ruamel.yaml parses what
+    libyaml refuses or reads by YAML 1.1.
+
     Raises:
         DocumentUnreadable: with the position of the error.
     """
+    if not _READ_DIFFERENTLY.isdisjoint(text):
+        return _parse_with_ruamel(text)
     try:
-        builder = _Builder(YAML(typ="safe", pure=True).parse(text))
-        return Document(builder.document(), builder.places)
+        return _Builder(yaml.parse(text, Loader=yaml.CSafeLoader)).document()
+    except (yaml.YAMLError, UnicodeEncodeError):
+        return _parse_with_ruamel(text)
+
+
+def _parse_with_ruamel(text: str) -> Document:
+    try:
+        return _Builder(YAML(typ="safe", pure=True).parse(text)).document()
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
@@ -252,44 +270,44 @@ def _explain(problem: str) -> str:
 class _Builder:
     """Builds plain data from parser events. No objects are constructed from tags."""
 
-    def __init__(self, events: Iterator[Event]) -> None:
+    def __init__(self, events: Iterator[_Event]) -> None:
         self._events = events
         self.places: dict[ValuePath, Position] = {}
 
-    def document(self) -> Any:
+    def document(self) -> Document:
         data: Any = None
         seen = False
         for event in self._events:
-            if isinstance(event, DocumentStartEvent):
+            if isinstance(event, _DocumentStart):
                 if seen:
                     raise DocumentUnreadable(_place(event), "The file contains several documents; only one is allowed.")
                 seen = True
-            elif isinstance(event, NodeEvent):
+            elif isinstance(event, _Node):
                 data = self._value(event, ())
-        return data
+        return Document(data, self.places)
 
-    def _value(self, event: Event, path: ValuePath) -> Any:
+    def _value(self, event: _Event, path: ValuePath) -> Any:
         place = _place(event)
         self.places.setdefault(path, place)
-        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
+        if isinstance(event, _Alias) or getattr(event, "anchor", None) is not None:
             raise DocumentUnreadable(place, "Anchors and aliases are not allowed; write the value out.")
         if len(path) > MAX_DEPTH:
             raise DocumentUnreadable(place, f"Nested deeper than {MAX_DEPTH} levels.")
         tag = getattr(event, "tag", None)
         if tag is not None and str(tag) not in ("", "!"):
             raise DocumentUnreadable(place, "Tags are not allowed; write a plain value.")
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, _Scalar):
             return _scalar(event)
-        if isinstance(event, SequenceStartEvent):
+        if isinstance(event, _SequenceStart):
             return self._sequence(path)
-        if isinstance(event, MappingStartEvent):
+        if isinstance(event, _MappingStart):
             return self._mapping(path)
         raise DocumentUnreadable(place, "This is not allowed here.")
 
     def _sequence(self, path: ValuePath) -> list[Any]:
         items: list[Any] = []
         for event in self._events:
-            if isinstance(event, SequenceEndEvent):
+            if isinstance(event, _SequenceEnd):
                 break
             items.append(self._value(event, (*path, len(items))))
         return items
@@ -297,9 +315,9 @@ class _Builder:
     def _mapping(self, path: ValuePath) -> dict[str, Any]:
         items: dict[str, Any] = {}
         for event in self._events:
-            if isinstance(event, MappingEndEvent):
+            if isinstance(event, _MappingEnd):
                 break
-            key = self._value(event, (*path, "\0key")) if isinstance(event, ScalarEvent) else None
+            key = self._value(event, (*path, "\0key")) if isinstance(event, _Scalar) else None
             self.places.pop((*path, "\0key"), None)
             if not isinstance(key, str):
                 raise DocumentUnreadable(_place(event), "A key must be a string.")
@@ -313,14 +331,15 @@ class _Builder:
         return items
 
 
-def _place(event: Event) -> Position:
-    return Position(event.start_mark.line + 1, event.start_mark.column + 1)
+def _place(event: _Event) -> Position:
+    mark: Any = event.start_mark  # a parser's events always have one
+    return Position(mark.line + 1, mark.column + 1)
 
 
-def _scalar(event: ScalarEvent) -> object:
+def _scalar(event: _ScalarEvent) -> object:
     """Parse a scalar by the YAML 1.2 core schema, without octal, hexadecimal, `.inf` and `.nan`, which JSON lacks."""
     text: str = event.value
-    if event.style is not None:
+    if event.style:  # quoted or a block; a plain scalar has none, or an empty one
         return text
     if text.lower() in _CONSTANTS and text in (text.lower(), text.title(), text.upper()):
         return _CONSTANTS[text.lower()]

@@ -16,10 +16,10 @@ def here():
 
 
 @pytest.fixture(scope="module")
-def fx(here, tmp_path_factory, sqlite_template):
+def fx(here, tmp_path_factory):
     """An accepted server, for tests that leave nothing behind which another could see."""
     root = tmp_path_factory.mktemp("sources")
-    databases = SqliteDatabases(root, sqlite_template)
+    databases = SqliteDatabases(root)
     with staged(root, databases.migrated()) as stage, source_stage(stage, here, here.image) as made:
         yield made
     databases.close()

@@ -11,10 +11,10 @@ __all__ = ["sandboxes"]
 
 
 @pytest.fixture(scope="module")
-def accepted(sandboxes, sandbox_image, tmp_path_factory, sqlite_template):
+def accepted(sandboxes, sandbox_image, tmp_path_factory):
     """A stage for many facts: an accepted server, in a container of its own."""
     root = tmp_path_factory.mktemp("hostile")
-    databases = SqliteDatabases(root, sqlite_template)
+    databases = SqliteDatabases(root)
     with staged(root, databases.migrated()) as stage, source_stage(stage, sandboxes, sandbox_image) as made:
         yield made
     databases.close()

@@ -25,10 +25,10 @@ def far():
 
 
 @pytest.fixture(scope="module")
-def accepted(far, tmp_path_factory, sqlite_template):
+def accepted(far, tmp_path_factory):
     """A stage for many facts."""
     root = tmp_path_factory.mktemp("far")
-    databases = SqliteDatabases(root, sqlite_template)
+    databases = SqliteDatabases(root)
     with local_sandboxes(plain()) as here, staged(root, databases.migrated()) as stage:
         made = Reached(stage, here, here._instance, here.image, argv=[], url=far.url)
         made.accept()

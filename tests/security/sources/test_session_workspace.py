@@ -38,9 +38,9 @@ def session_sandbox(stage, sandboxes, image):
 
 
 @pytest.fixture(scope="module")
-def fx(sandboxes, sandbox_image, tmp_path_factory, sqlite_template):
+def fx(sandboxes, sandbox_image, tmp_path_factory):
     """A session with files, and an accepted server that sees them; its profile would allow it hosts and secrets."""
-    databases = SqliteDatabases(tmp_path_factory.mktemp("lent"), sqlite_template)
+    databases = SqliteDatabases(tmp_path_factory.mktemp("lent"))
     with (
         staged(tmp_path_factory.mktemp("stage"), databases.migrated()) as stage,
         source_stage(stage, sandboxes, sandbox_image, accept=False, workspace="read") as made,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from codesdk.domain.canonical import content_hash
 from codesdk.storage.database import Database
 from codesdk.storage.migration import (
+    HEAD,
     SCRIPTS_DIR,
     SchemaBehind,
     SchemaUnknown,
@@ -39,6 +40,10 @@ def test_migrations_give_exactly_the_schema(database):
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
     assert tables(database) == set(metadata.tables)
+
+
+def test_the_newest_migration_is_the_one_that_processes_look_for():
+    assert ScriptDirectory(str(SCRIPTS_DIR)).get_heads() == [HEAD]
 
 
 def test_migrations_go_down_and_up_again(database):
