@@ -234,7 +234,7 @@ class Services:
         self.authenticator = SessionAuthenticator(
             directory=self.directory, logins=self.logins, sessions=self.sessions, writer=self.writer
         )
-        self.metrics = MetricsExporter(self.database, DenialCounts(self.database))
+        self.metrics = MetricsExporter(self.database, DenialCounts(self.database), lambda: len(self.bundles.problems()))
 
     def close(self) -> None:
         """Close everything in reverse order."""
