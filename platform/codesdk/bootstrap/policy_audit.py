@@ -1,8 +1,9 @@
-"""Keeps in the audit which policy is in force, whichever process finds it first."""
+"""Keeps in the audit which policy is in force, and which files were refused, whichever process finds it first."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from codesdk.domain.clock import Clock
 from codesdk.errors import Fault
@@ -13,6 +14,8 @@ from codesdk.storage.writer import Unit, Writer
 
 FILES_ACTOR = "policy-files"
 """Who changes a policy that nobody promoted: whoever can write its files."""
+MAX_PROBLEM_CHARACTERS = 2000
+"""Characters of an entry's problem; the log has all of it."""
 _log = logging.getLogger(__name__)
 
 
@@ -25,6 +28,7 @@ class PolicyAudit:
         self._writer = writer
         self._trail = AuditTrail(clock)
         self._known: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
 
     def note(self) -> None:
         """Compare with what is kept; what cannot be kept now is at the next look."""
@@ -39,6 +43,32 @@ class PolicyAudit:
                 _log.warning("that policy %s is in force could not be kept yet: %s", hash_, fault)
             else:
                 self._known[layer] = hash_
+        self._note_refused(current)
+
+    def _note_refused(self, current: Mapping[str, str]) -> None:
+        """Record files that did not take effect, with the version that stays in force in their place."""
+        problems = {layer: str(problem)[:MAX_PROBLEM_CHARACTERS] for layer, problem in self._bundles.problems().items()}
+        for layer, problem in problems.items():
+            if self._refused.get(layer) == problem:
+                continue
+            chain = INSTALLATION if layer in ("shared", "tenants") else layer
+            try:
+                self._record_refused(chain, {"problem": problem, "hash": current.get(layer, "")})
+            except Fault as fault:
+                _log.warning("that policy files of %s were refused could not be kept yet: %s", layer, fault)
+                problems = {name: told for name, told in problems.items() if name != layer}
+        self._refused = problems
+
+    def _record_refused(self, chain: str, details: dict[str, str]) -> None:
+        def work(unit: Unit) -> None:
+            # Every process refuses the same files, and one entry is enough.
+            kept = store.last_of(unit.connection, chain, AuditAction.POLICY_REFUSED)
+            if kept is None or kept.details != details:
+                self._trail.record(
+                    unit, chain, AuditAction.POLICY_REFUSED, actor=FILES_ACTOR, target="policy", **details
+                )
+
+        self._writer.run(work)
 
     def _record_change(self, chain: str, hash_: str) -> None:
         with self._database.read() as connection:

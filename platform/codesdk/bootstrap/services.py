@@ -76,8 +76,14 @@ class Services:
             settings.registry_dir, tenants=settings.tenant_tools(), profiles=None if profile else self.profiles.bounds()
         )
         issuers = ActiveIssuers(settings.resolved_logins_file(), optional=not settings.logins_file)
-        known_tools = self.registry.names()
-        self.bundles = ActiveBundles(settings.policies_dir, known_tools, self.clock, tenants=settings.tenant_policies())
+        known_tools = self.registry.known_tools()
+        self.bundles = ActiveBundles(
+            settings.policies_dir,
+            known_tools,
+            self.clock,
+            tenants=settings.tenant_policies(),
+            enforce_tests=settings.enforces_policy_tests(),
+        )
         settings.prepare_data_dir()
         with ExitStack() as opened:
             opened.callback(self.bundles.close)
@@ -228,7 +234,7 @@ class Services:
         self.authenticator = SessionAuthenticator(
             directory=self.directory, logins=self.logins, sessions=self.sessions, writer=self.writer
         )
-        self.metrics = MetricsExporter(self.database, DenialCounts(self.database))
+        self.metrics = MetricsExporter(self.database, DenialCounts(self.database), lambda: len(self.bundles.problems()))
 
     def close(self) -> None:
         """Close everything in reverse order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from os import PathLike, fspath
@@ -25,6 +25,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 1024 * 1024
+MAX_SHOWN = 20
+"""Problems of files that one message lists."""
 MAX_DEPTH = 40
 """Levels of nesting; a JSON Schema inside a manifest is the deepest document."""
 
@@ -114,9 +116,28 @@ class FileInvalid(Fault):
     @classmethod
     def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
         """Create the fault for a parse error in `path`."""
-        fault = cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)
-        fault.others = tuple(cls.of(path, other) for other in error.others)
+        places = (error, *error.others)
+        return cls.of_all(
+            [cls(fspath(path), one.place.line, one.place.column, one.message, one.suggestion) for one in places]
+        )
+
+    @classmethod
+    def of_all(cls, problems: Sequence[Self]) -> Self:
+        """Create one fault for several problems. Its message has a line for each of the first `MAX_SHOWN`."""
+        every = [each for problem in problems for each in (problem, *problem.others)]
+        first = every[0]
+        fault = cls(first.file, first.line, first.column, first.problem, first.suggestion)
+        fault.others = tuple(every[1:])
+        if fault.others:
+            shown = [f"{one.file}:{one.line}:{one.column}: {one.described()}" for one in every[:MAX_SHOWN]]
+            more = [f"… and {len(every) - MAX_SHOWN} more."] if len(every) > MAX_SHOWN else []
+            fault.message = "\n".join([*shown, *more])
+            fault.args, fault.advice_text = (fault.message,), ""
         return fault
+
+    def described(self) -> str:
+        """Return this problem alone, without its position."""
+        return f"{self.problem} Did you mean `{self.suggestion}`?" if self.suggestion else self.problem
 
 
 @dataclass(frozen=True)

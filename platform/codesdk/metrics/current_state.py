@@ -22,6 +22,16 @@ def build_metrics(version: str) -> Iterator[Metric]:
     yield gauge("codesdk_build_info", "Version of the API process; always 1.", ["version"], [([version], 1)])
 
 
+def policy_metrics(problems: int) -> Iterator[Metric]:
+    """Policy that is not in force though it should be."""
+    yield gauge(
+        "codesdk_policy_problems",
+        "Policy layers whose files or pinned version this process refuses; the last valid ones are in force.",
+        [],
+        [([], problems)],
+    )
+
+
 def refusal_metrics(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
     """Calls that were refused."""
     yield counter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 from prometheus_client.exposition import generate_latest
@@ -22,9 +22,13 @@ from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 class MetricsExporter:
     """Reads the database at each scrape. Thread-safe."""
 
-    def __init__(self, database: Database, refusals: DenialCounts) -> None:
+    def __init__(
+        self, database: Database, refusals: DenialCounts, policy_problems: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`policy_problems`: number of policy layers whose files or versions this process refuses."""
         self._database = database
         self._refusals = refusals
+        self._policy_problems = policy_problems
         self._process = ProcessCollector(registry=None)
         self._version = version("codesdk")
 
@@ -41,6 +45,7 @@ class MetricsExporter:
 
     def _metrics(self, caller: Principal) -> Iterator[Metric]:
         yield from current_state.build_metrics(self._version)
+        yield from current_state.policy_metrics(self._policy_problems())
         yield from current_state.refusal_metrics(self._refusals.totals(caller))
         with self._database.read() as connection:
             hosts = host_store.list_hosts(connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.prompts import prompt_files
 from codesdk.registry.registry import ProfileBounds, Registry, manifest_files, pins_files
 from codesdk.registry.tenant_tools import tenant_registry
+from codesdk.registry.tool import Tool
 
 _log = logging.getLogger(__name__)
 
@@ -29,23 +30,39 @@ class RegistryProvider(Protocol):
         ...
 
 
-class SharedToolNames(Collection[str]):
-    """A live view of the shared tools' names, for checking policy files."""
+class KnownTools(Mapping[str, Tool]):
+    """A live view of the tools that policy files can name: the shared tools, and those of one tenant or of all."""
 
-    def __init__(self, active: ActiveRegistry) -> None:
+    def __init__(self, active: ActiveRegistry, tenant: str | None = None) -> None:
+        """`tenant`: whose rules may name them; None for the shared rules, which may name every tenant's."""
         self._active = active
+        self._tenant = tenant
+        self._made: tuple[tuple[Registry, ...], dict[str, Tool]] = ((), {})
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is such a tool."""
-        return name in self._active.shared.names()
+    def of_tenant(self, tenant: str) -> KnownTools:
+        """Return the view for a tenant's own rules."""
+        return KnownTools(self._active, tenant)
+
+    def __getitem__(self, name: str) -> Tool:
+        """Return the tool with that dotted name."""
+        return self._now()[name]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names in order."""
-        return iter(sorted(self._active.shared.names()))
+        return iter(self._now())
 
     def __len__(self) -> int:
         """Return the number of tools."""
-        return len(self._active.shared.names())
+        return len(self._now())
+
+    def _now(self) -> dict[str, Tool]:
+        registries = self._active.registries(self._tenant)
+        known, tools = self._made
+        if len(known) != len(registries) or any(one is not other for one, other in zip(known, registries, strict=True)):
+            found = {tool.name: tool for registry in reversed(registries) for tool in registry.tools()}
+            tools = dict(sorted(found.items()))
+            self._made = registries, tools
+        return tools
 
 
 class ActiveRegistry:
@@ -75,9 +92,15 @@ class ActiveRegistry:
         own = self._tenants.layers.get(tenant)
         return own.value if isinstance(own, ReloadedFiles) else self.shared
 
-    def names(self) -> Collection[str]:
-        """Return a live view of the shared tools' names."""
-        return SharedToolNames(self)
+    def registries(self, tenant: str | None = None) -> tuple[Registry, ...]:
+        """Return the current tools of one tenant; with None the shared ones, and those of every tenant."""
+        if tenant is not None:
+            return (self.of(tenant),)
+        return (self.shared, *(layer.value for layer in self._tenants.valid().values()))
+
+    def known_tools(self) -> KnownTools:
+        """Return a live view of the tools that policy files can name."""
+        return KnownTools(self)
 
     def problems(self) -> dict[str, FileInvalid]:
         """Return problems that keep files from being used, by `shared`, `tenants` or the tenant's id."""

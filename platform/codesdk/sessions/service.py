@@ -109,7 +109,7 @@ class SessionService:
     def open_in_unit(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
         """Like `open`, in the caller's unit. If it raises, the caller must roll the unit back."""
         profile = self._profiles.named(wish.profile)
-        rules = self._rules.check(wish.policy) if wish.policy is not None else None
+        rules = self._rules.check(wish.policy, principal.tenant_id) if wish.policy is not None else None
         return self._open(unit, principal, wish, profile, rules)
 
     def find(self, tenant: TenantId, session: str) -> Session:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -68,6 +69,15 @@ def _shipped(name: str) -> Path:
     return checkout if checkout.is_dir() else _PACKAGE / "_data" / name
 
 
+class PolicyTests(StrEnum):
+    """What becomes of policy files that fail their own tests."""
+
+    ENFORCE = "enforce"
+    """They don't take effect; the last valid files stay in force."""
+    WARN = "warn"
+    """They take effect, and the log has a warning."""
+
+
 class Settings(BaseSettings):
     """The settings that all processes of one installation share. One field per `CODESDK_*` variable."""
 
@@ -116,6 +126,8 @@ class Settings(BaseSettings):
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
     tenant_policies_dir: str = ""
     """Directory with one policy bundle per tenant that adds its own rules, named by tenant id; empty: none."""
+    policy_tests: PolicyTests = PolicyTests.ENFORCE
+    """Whether policy files that fail their own tests take effect."""
     tenant_tools_dir: str = ""
     """Directory with one folder of tool manifests per tenant, named by tenant id; empty: none."""
     registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
@@ -373,6 +385,10 @@ class Settings(BaseSettings):
     def tenant_policies(self) -> Path | None:
         """The directory of tenants' policy bundles, if there is one."""
         return Path(self.tenant_policies_dir) if self.tenant_policies_dir else None
+
+    def enforces_policy_tests(self) -> bool:
+        """Whether policy files must pass their own tests to take effect."""
+        return self.policy_tests is PolicyTests.ENFORCE
 
     def tenant_tools(self) -> Path | None:
         """The directory of tenants' tool manifests, if there is one."""

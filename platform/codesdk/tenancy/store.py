@@ -257,6 +257,13 @@ def groups_of(connection: Connection, tenant: TenantId) -> dict[str, list[Princi
     return found
 
 
+def known_groups(connection: Connection, tenant: TenantId | None) -> frozenset[str]:
+    """Return the names of the tenant's groups, or with None of every tenant's."""
+    query = select(group_members.c.name).distinct()
+    found = query if tenant is None else query.where(group_members.c.tenant_id == tenant)
+    return frozenset(connection.execute(found).scalars())
+
+
 def _membership(principal: PrincipalRecord, group: str) -> ColumnElement[bool]:
     ours = and_(group_members.c.tenant_id == principal.tenant_id, group_members.c.principal_id == principal.id)
     return and_(ours, group_members.c.name == group)

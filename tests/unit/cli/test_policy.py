@@ -79,8 +79,31 @@ def test_lint_ends_with_65_for_a_bundle_that_cannot_be_used_and_names_the_place(
     assert run("lint", DEMO)[0] == 0
 
 
+def test_every_command_refuses_a_rule_that_names_a_tool_that_does_not_exist(run, tmp_path, monkeypatch):
+    mine = tmp_path / "tenants" / "ten_1"
+    (mine / "tests").mkdir(parents=True)
+    (mine / "policy.yaml").write_text("version: 1\nrules:\n- {id: a, effect: deny, tool: workspace.raed}\n")
+    (mine / "tests" / "t.yaml").write_text(
+        "version: 1\ncases: [{name: n, tool: workspace.read, input: {}, expect: deny}]\n"
+    )
+    code, out = run("lint", mine)
+    assert code == 65
+    assert f"{mine}/policy.yaml:3:25: error: The rule `a` names the unknown tool `workspace.raed`." in out
+    for words in (("test", mine), ("explain", "-c", "ls", "--policies", mine), ("diff", DEMO, mine, "--calls", "-")):
+        with pytest.raises(PolicyInvalid, match=r"unknown tool `workspace\.raed`"):
+            run(*words)
+    (mine / "policy.yaml").write_text(
+        "version: 1\nenable: [workspace.exec]\nrules: [{id: a, effect: deny, tool: mine.count}]\n"
+    )
+    monkeypatch.setenv("CODESDK_TENANT_POLICIES_DIR", str(tmp_path / "tenants"))
+    (tmp_path / "tools" / "ten_1").mkdir(parents=True)
+    monkeypatch.setenv("CODESDK_TENANT_TOOLS_DIR", str(tmp_path / "tools"))
+    code, out = run("lint", mine)
+    assert (code, "cannot enable `workspace.exec`" in out, "unknown tool `mine.count`" in out) == (65, True, True)
+
+
 def test_lint_is_strict_about_warnings_only_where_it_is_told(run, tmp_path):
-    (tmp_path / "policy.yaml").write_text("version: 1\nrules:\n- {id: a, effect: allow, tool: workspace.raed}\n")
+    (tmp_path / "policy.yaml").write_text("version: 1\nrules:\n- {id: a, effect: allow}\n")
     assert run("lint", tmp_path)[0] == 0
     code, out = run("lint", tmp_path, "--strict", "--format", "github")
     assert code == 1

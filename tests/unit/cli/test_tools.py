@@ -133,12 +133,12 @@ def test_list_and_show_tell_the_hash_the_command_and_what_policy_says(run):
 
 def test_show_says_what_policy_says_to_a_role(run, tmp_path):
     (tmp_path / "p.yaml").write_text(
-        "version: 1\nrules: [{id: a, effect: allow, tool: workspace.read, roles: [dev]}]\n"
+        "version: 1\nrules: [{id: a, effect: allow, tool: workspace.read, roles: [developer]}]\n"
     )
     words = ("show", "workspace.read", "--policies", tmp_path, "--json")
     assert json.loads(run(*words)[1])["policy"]["auto"]["allowed"] == "never"
-    told = json.loads(run(*words, "--role", "dev")[1])["policy"]
-    assert (told["auto"]["allowed"], told["roles"]) == ("always", ["dev"])
+    told = json.loads(run(*words, "--role", "developer")[1])["policy"]
+    assert (told["auto"]["allowed"], told["roles"]) == ("always", ["developer"])
 
 
 def test_a_new_manifest_lints_clean_and_takes_nothings_place(run, tmp_path):

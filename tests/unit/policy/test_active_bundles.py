@@ -10,7 +10,7 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
-from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+from codesdk.policy import ActiveBundles, Call, ExampleTool, PolicyInvalid, decide
 from codesdk.policy.bundles.layers import make_session_layer
 from codesdk.policy.rollout.active_bundles import DirectoryLayer
 from codesdk.policy.rollout.version_models import SHARED
@@ -221,3 +221,87 @@ def test_the_texts_of_a_bundle_are_those_that_it_was_made_from_though_the_file_h
     assert "effect: allow" in layer.sources()["policy.yaml"]
     layer.refresh()
     assert "effect: deny" in layer.sources()["policy.yaml"]
+
+
+class Tools(dict):
+    """The tools of an installation, and what one tenant adds."""
+
+    def of_tenant(self, tenant):
+        return {**self, "own.tool": SchemaTool("own.tool")} if tenant == "ten_1" else dict(self)
+
+
+def known():
+    return Tools({name: SchemaTool(name) for name in ("workspace.write", "billing.refund")})
+
+
+class SchemaTool(ExampleTool):
+    """A tool with a schema."""
+
+    def __init__(self, name):
+        super().__init__(name=name)
+
+    @property
+    def input_schema(self):
+        return {"type": "object", "properties": {"path": {"type": "string"}}, "additionalProperties": False}
+
+
+TESTED = "version: 1\ncases: [{{name: writing, tool: workspace.write, input: {{}}, expect: {expect}}}]\n"
+
+
+def test_files_that_fail_their_own_tests_do_not_take_effect_until_they_pass(tmp_path):
+    write(tmp_path / "shared", ALLOW)
+    active = ActiveBundles(tmp_path / "shared", known(), ManualClock())
+    write(tmp_path / "shared" / "tests", None, file="t.yaml", text=TESTED.format(expect="deny"))
+    write(tmp_path / "shared", ASK)
+    for _ in range(2):
+        active.refresh()
+        assert effect(active) is ALLOW
+        assert "t.yaml:2:1: The test `writing` fails: expected deny, got ask" in str(active.problems()["shared"])
+    write(tmp_path / "shared" / "tests", None, file="t.yaml", text=TESTED.format(expect="ask"))
+    active.refresh()
+    assert (effect(active), active.problems()) == (ASK, {})
+
+
+def test_nothing_starts_with_files_that_fail_their_own_tests_unless_the_operator_says_so(tmp_path, caplog):
+    write(tmp_path / "shared", ALLOW)
+    write(tmp_path / "shared" / "tests", None, file="t.yaml", text=TESTED.format(expect="deny"))
+    with pytest.raises(PolicyInvalid, match=r"The test `writing` fails"):
+        ActiveBundles(tmp_path / "shared", known(), ManualClock())
+    active = ActiveBundles(tmp_path / "shared", known(), ManualClock(), enforce_tests=False)
+    assert effect(active) is ALLOW
+    assert "The test `writing` fails" in caplog.text
+
+
+def test_a_rule_about_a_removed_tool_stays_in_force_and_is_reported_until_it_is_back(tmp_path):
+    write(tmp_path / "shared", None, text="version: 1\nrules: [{id: a, effect: deny, tool: billing.refund}]\n")
+    tools = known()
+    active = ActiveBundles(tmp_path / "shared", tools, ManualClock())
+    removed = tools.pop("billing.refund")
+    active.refresh()
+    assert [rule.id for rule in active.of("ten_1").rules] == ["a"]
+    assert "names the unknown tool `billing.refund`" in str(active.problems()["shared"])
+    tools["billing.refund"] = removed
+    active.refresh()
+    assert active.problems() == {}
+
+
+def test_a_tenants_rule_may_name_its_own_tools_and_no_other_tenants(tmp_path):
+    write(tmp_path / "shared", ALLOW)
+    text = "version: 1\nrules: [{id: a, effect: deny, tool: own.tool}]\n"
+    write(tmp_path / "tenants" / "ten_1", None, text=text)
+    active = ActiveBundles(tmp_path / "shared", known(), ManualClock(), tenants=tmp_path / "tenants")
+    write(tmp_path / "tenants" / "ten_2", None, text=text)
+    active.refresh()
+    assert set(active.problems()) == {"ten_2"}
+
+
+def test_every_problem_of_the_files_is_told_at_once(active, tmp_path):
+    rules = "- {id: a, effect: deny, tool: workspace.wirte}\n- {id: b, effect: deny, server: worksapce}\n"
+    write(tmp_path / "shared", None, text=f"version: 1\nrules:\n{rules}- {{id: b, effect: ask}}\n")
+    active.refresh()
+    told = str(active.problems()["shared"]).splitlines()
+    assert [line.partition(" The rule")[0].rpartition("policy.yaml")[2] for line in told] == [
+        ":3:25:",
+        ":4:25:",
+        ":5:4:",
+    ]

@@ -262,17 +262,64 @@ def test_the_command_of_a_bracket_test_and_a_glob_of_a_literal_star_are_no_error
 
 
 @pytest.mark.parametrize(
-    "name", ["deny.YAML", "deny.Yml", "deny.json", "more/deny.yaml", "tests/deny.YAML", "more/a.json"]
+    "name",
+    [
+        "deny.YAML",
+        "deny.Yml",
+        "deny.json",
+        "deny.yamll",
+        "deny.yaml.txt",
+        ".deny.yaml",
+        "more/deny.yaml",
+        "more/deep/deny.yml",
+        "tests/deny.YAML",
+        "tests/more/deny.yaml",
+        "more/a.json",
+    ],
 )
 def test_a_file_that_looks_like_rules_and_is_not_read_is_an_error_that_names_it(write_bundle, tmp_path, name):
     rules = "rules:\n- {id: a, effect: allow, tool: workspace.read}\n"
     write_bundle(rules)
-    for harmless in ("README.md", ".git/config.yaml", "policy.yaml~", "tests/notes.txt"):
+    for harmless in (
+        "README.md", ".git/config.yaml", "policy.yaml~", "tests/notes.txt", "policy.yaml.bak", ".policy.yaml.swp",
+        ".#policy.yaml", "#policy.yaml#", "deny.yaml.disabled", "..data/policy.yaml",
+    ):  # fmt: skip
         (tmp_path / harmless).parent.mkdir(exist_ok=True)
         (tmp_path / harmless).write_text("", encoding="utf-8")
     write_bundle(rules)
-    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / name).write_text("rules: []", encoding="utf-8")
     with pytest.raises(PolicyInvalid, match="This file is not read") as raised:
         write_bundle(rules)
     assert raised.value.file == str(tmp_path / name)
+
+
+def test_all_files_that_would_not_be_read_are_named_at_once(write_bundle, tmp_path):
+    for name in ("a.YAML", "b.json"):
+        (tmp_path / name).write_text("rules: []", encoding="utf-8")
+    with pytest.raises(PolicyInvalid) as raised:
+        write_bundle("rules: []\n")
+    assert [f"{tmp_path / name}:1:1" in raised.value.message for name in ("a.YAML", "b.json")] == [True, True]
+
+
+def test_a_link_to_a_file_is_read_and_one_to_nothing_or_to_a_folder_with_rules_is_an_error(tmp_path):
+    bundle, other = tmp_path / "bundle", tmp_path / "other"
+    bundle.mkdir()
+    other.mkdir()
+    (other / "deny.yaml").write_text("version: 1\nrules: [{id: a, effect: deny}]\n")
+    (bundle / "policy.yaml").symlink_to(other / "deny.yaml")
+    (bundle / ".loop").symlink_to(bundle)
+    (bundle / "loop").symlink_to(bundle)
+    assert [rule.id for rule in load_bundle(bundle, TOOLS).rules] == ["a"]
+    (bundle / "more").symlink_to(other)
+    with pytest.raises(PolicyInvalid, match="This file is not read"):
+        load_bundle(bundle, TOOLS)
+    (bundle / "more").unlink()
+    (bundle / "deny.yaml").symlink_to(other / "gone.yaml")
+    with pytest.raises(PolicyInvalid, match=r"deny.yaml:1:1: The file cannot be read"):
+        load_bundle(bundle, TOOLS)
+
+
+def test_an_unknown_role_is_an_error_that_lists_the_roles(write_bundle):
+    with pytest.raises(PolicyInvalid, match=r"policy.yaml:3:.*'approver'"):
+        write_bundle("rules:\n- {id: a, effect: deny, roles: aprover}\n")

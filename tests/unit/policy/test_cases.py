@@ -56,8 +56,8 @@ def test_a_table_tries_each_row_in_each_mode(bundle_with):
 
 def test_who_asks_counts(bundle_with):
     bundle, expectations = bundle_with(
-        "- {id: a, effect: deny, roles: [guest]}\n- {id: b, effect: allow, labels: {branch: 'scratch/*'}}\n",
-        "cases:\n- {name: one, tool: workspace.read, input: {}, as: {roles: [guest]}, expect: deny}\n"
+        "- {id: a, effect: deny, roles: [auditor]}\n- {id: b, effect: allow, labels: {branch: 'scratch/*'}}\n",
+        "cases:\n- {name: one, tool: workspace.read, input: {}, as: {roles: [auditor]}, expect: deny}\n"
         "- {name: two, tool: workspace.read, input: {}, as: {labels: {branch: scratch/1}}, expect: allow}\n",
     )
     assert problems(bundle, expectations) == []
@@ -74,7 +74,7 @@ def test_rules_for_tools_that_are_off_or_not_there_yet_can_be_tested(bundle_with
 
 def test_coverage_counts_each_rules_matches(bundle_with):
     bundle, expectations = bundle_with(
-        "- {id: a, effect: allow}\n- {id: b, effect: deny, tool: workspace.write}\n- {id: c, effect: ask, roles: [x]}\n",
+        "- {id: a, effect: allow}\n- {id: b, effect: deny, tool: workspace.write}\n- {id: c, effect: ask, roles: [auditor]}\n",
         "cases:\n- {name: one, tool: workspace.write, input: {}, expect: deny}\n- {name: two, tool: workspace.read, input: {}, expect: allow}\n",
     )
     assert coverage(run_cases(expectations, KNOWN, bundle), bundle) == {"a": 2, "b": 1, "c": 0}

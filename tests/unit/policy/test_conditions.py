@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,3 +119,31 @@ def test_whatever_stands_in_a_call_a_condition_decides_or_errs_and_never_raises(
     except Unevaluable:
         return
     assert held in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        ('args.path.matches("[")', "missing ]"),
+        ('args.path.matches("a" + "(")', "missing )"),
+        ('matches(args.path, r"a{2000}")', "invalid repetition size"),
+        ("args.path.matches(args.pattern)", "write the pattern of `matches` out as a text"),
+        ("args.list.exists(x, x.matches(x))", "write the pattern of `matches` out as a text"),
+        (r'args.path.matches(r"\pL{100}")', "it is too large"),
+    ],
+)
+def test_a_regular_expression_that_cannot_be_used_is_an_error_at_load(write_bundle, when, said):
+    with pytest.raises(PolicyInvalid, match=r"policy.yaml:4:\d+: `rules.one.when`: ") as raised:
+        bundle_of(write_bundle, "deny", when)
+    assert said in raised.value.problem
+
+
+def test_a_regular_expression_over_a_long_list_takes_bounded_time_and_denies_if_it_takes_too_much(write_bundle):
+    bundle = bundle_of(write_bundle, "deny", 'args.list.exists(x, x.matches(r"(a?){500}a{500}"))')
+    began = time.process_time()
+    assert effect(bundle, {"list": ["b"] * 9000}) is ASK
+    assert time.process_time() - began < 5  # CEL's own function took a minute
+    began = time.process_time()
+    assert effect(bundle, {"list": ["b" * 20_000] * 200}) is DENY
+    assert time.process_time() - began < 30
+    assert effect(bundle, {"list": ["b"]}) is ASK

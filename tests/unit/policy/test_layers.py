@@ -135,7 +135,7 @@ def test_a_session_can_narrow_a_call_to_a_few_and_ask_about_the_rest(tmp_path):
         ("rules:\n- {id: a, efect: ask}\n", 3, "is not a known key"),
         ("rules: &a [*a]\n", 2, "Anchors"),
         ("# " + "x" * 70_000 + "\n", 1, "at most 65536 characters"),
-        ("rules:\n" + "".join(f"- {{id: r{n}, effect: ask, tool: a.b{n}}}\n" for n in range(201)), 1, "at most 200 rules"),
+        ("rules:\n" + "".join(f"- {{id: r{n}, effect: ask, tool: workspace.read}}\n" for n in range(201)), 1, "at most 200 rules"),
     ],
 )  # fmt: skip
 def test_rules_that_a_session_cannot_have_are_refused_with_their_line(text, line, says):

@@ -17,6 +17,7 @@ from codesdk.policy.matching.argument_conditions import glob_matcher
 from codesdk.policy.matching.compiled_rules import MatchOutcome, PolicyInput, compile_rule
 from codesdk.policy.schema.models import Matcher, Rule
 from codesdk.registry import Registry
+from codesdk.tenancy.principal import Role
 
 from .conftest import EXEC, REPOSITORY, WRITE, subject
 
@@ -32,17 +33,17 @@ def found(tmp_path):
         text = "version: 1\nrules:\n" + "".join(f"- {rule}\n" for rule in rules)
         (tmp_path / "policy.yaml").write_text(text)
         findings = lint(tmp_path, list(REGISTRY), tool_schemas=REGISTRY, day=TODAY)
-        assert not any(finding.fatal for finding in findings), findings
+        run.fatal = {finding.fatal for finding in findings}
         assert {finding.file for finding in findings} <= {str(tmp_path / "policy.yaml")}
         return [(finding.line, finding.message) for finding in findings]
 
+    run.fatal = set()
     return run
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("expires: 2026-11-27, tool: workspace.read", "expired on 2026-11-27"),
         ("tool: workspace.raed", "names the unknown tool `workspace.raed`. Did you mean `workspace.read`?"),
         ("tool: ['workspace.*', 'wrokspace.*']", "names the unknown tool `wrokspace.*`. Did you mean `workspace.*`?"),
         ("server: worksapce", "names the unknown server `worksapce`. Did you mean `workspace`?"),
@@ -61,16 +62,76 @@ def found(tmp_path):
         ("tool: workspace.read, args: {/path: {in: []}}", "`/path` cannot meet all of its tests"),
         ("tool: workspace.read, args: {/path: {beneath: [/etc, ../x]}}", "`/path` must be beneath folders outside"),
         ("tool: workspace.read, args: {/path: {exists: false, eq: a}}", "so its other tests have no effect"),
-        ("tool: workspace.exec, command: {any_of: [['git push', ...]]}", "write [git, push]"),
+        ("tool: workspace.exec, command: {any_of: [['git push', ...]]}", "no command is named `git push`; write [git, push]"),
         ("tool: workspace.exec, command: {any_of: [[rm, ...]], any_flag: [-f], forbid_flags: [-f, -r]}", "those that it forbids"),
-        ("tool: workspace.read, when: 'args.path == \"a\" && 1 > 2'", "`when` is false of every call"),
-        ("tool: workspace.read, unless: {tool: 'workspace.*'}", "its `unless` holds wherever it would"),
+        ("tool: workspace.read, unless: {tool: workspace.raed}", "names the unknown tool `workspace.raed`"),
+        ("tool: workspace.read, unless: {args: {/pth: {eq: a}}}", "has an `unless` that never holds: `workspace.read` has no argument `/pth`"),
+        ("tool: workspace.read, when: 'args.pth == \"a\"'", "`workspace.read` has no argument `pth`. Did you mean `path`?"),
+        ("tool: workspace.read, when: 'args[\"pth\"] == \"a\"'", "`workspace.read` has no argument `pth`"),
+        ("tool: workspace.read, when: 'has(args.pth)'", "`workspace.read` has no argument `pth`"),
+        ("tool: workspace.read, when: 'args.path > 3'", "found no matching overload for '_>_' applied to '(string, int)' (line 1, character 11 of it)"),
+        ("tool: workspace.read, when: 'args.limit == \"3\"'", "applied to '(double, string)'"),
+        ("tool: workspace.read, unless: {when: 'args.path > 3'}", "has a condition that can't be evaluated"),
     ],
 )  # fmt: skip
-def test_a_rule_that_can_never_match_is_found_at_its_line(found, body, says):
-    told = found("{id: other, effect: allow, tool: patch.apply}", f"{{id: it, effect: allow, {body}}}")
-    assert [line for line, _ in told] == [4]
+@pytest.mark.parametrize("effect", ["allow", "deny"])
+def test_a_rule_that_can_never_match_is_an_error_at_its_line(found, effect, body, says):
+    told = found("{id: other, effect: allow, tool: patch.apply}", f"{{id: it, effect: {effect}, {body}}}")
+    assert ({line for line, _ in told}, found.fatal) == ({4}, {True})
+    if effect == "allow" or ("a number there" not in told[0][1] and "a string there, never a number" not in told[0][1]):
+        assert says in told[0][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("expires: 2026-11-27, tool: workspace.read", "expired on 2026-11-27"),
+        ("tool: workspace.read, when: 'args.path == \"a\" && 1 > 2'", "`when` is false of every call"),
+        ("tool: workspace.read, unless: {tool: 'workspace.*'}", "its `unless` holds wherever it would"),
+        ("tool: workspace.exec, command: {any_of: [[git, 'push -f', ...]]}", "write [push, -f]"),
+    ],
+)
+def test_a_rule_that_its_author_may_have_switched_off_is_a_warning(found, body, says):
+    told = found("{id: other, effect: allow, tool: patch.apply}", f"{{id: it, effect: deny, {body}}}")
+    assert ([line for line, _ in told], found.fatal) == ([4], {False})
     assert says in told[0][1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tool: time.now, absent_ok: true",
+        "tool: [workspace.read, 'time.*'], absent_ok: true",
+        "server: time, absent_ok: true",
+        "tool: workspace.read, unless: {tool: time.now}, absent_ok: true",
+        "tool: time.now, args: {/zone: {eq: UTC}}, when: 'args.zone == \"UTC\"', absent_ok: true",
+    ],
+)
+def test_a_rule_may_say_that_its_tools_can_be_absent(found, body):
+    assert found(f"{{id: it, effect: ask, {body}}}") == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'has(args.path) && args.path.startsWith("a")',
+        '"limit" in args && args.limit > 1.5 && args.limit < 9',
+        "args.limit in [1, 2]",
+        "args.limit * 2 > 3",
+        'args.path == null || "args.nothing" == args.path',
+        'principal.roles.exists(args, args == "approver")',
+        'args.exists(name, name == "path")',
+        'args["path"].matches(r"[.]env$") && size(args.path) > 3',
+    ],
+)
+def test_a_condition_that_can_hold_is_no_error(found, condition):
+    found(f"{{id: it, effect: ask, tool: workspace.read, when: '{condition}'}}")
+    assert found.fatal == set()
+
+
+def test_a_condition_about_several_tools_may_use_an_argument_of_one(found):
+    found("{id: it, effect: ask, tool: [workspace.read, workspace.write], when: 'has(args.content)'}")
+    assert found.fatal == set()
 
 
 def test_an_ask_whose_test_always_fails_is_said_to_match_every_call(found):
@@ -103,20 +164,20 @@ def test_a_rule_that_may_match_is_left_alone(found, body):
         ("effect: deny, classification: write", "effect: allow, tool: patch.apply", "other"),
         ("effect: deny, tool: 'workspace.*'", "effect: allow, tool: [workspace.read, workspace.list]", "other"),
         ("effect: ask, tool: workspace.write", "effect: allow, tool: workspace.write, args: {/path: {beneath: src}}", "other"),
-        ("effect: allow, tool: workspace.read", "effect: allow, tool: workspace.read, roles: x", "other"),
+        ("effect: allow, tool: workspace.read", "effect: allow, tool: workspace.read, roles: auditor", "other"),
         ("effect: allow, tool: workspace.read", "effect: allow, tool: workspace.read", "other"),
         ("effect: deny, tool: workspace.exec, command: {any_of: [[git, ...]]}", "effect: ask, tool: workspace.exec, command: {any_of: [[git, [push, pull], ...]]}", "other"),
         ("effect: deny, tool: workspace.write, args: {/path: {beneath: src}}", "effect: ask, tool: workspace.write, args: {/path: {beneath: [src/a, src]}}", "other"),
         ("effect: deny, tool: workspace.read, args: {/limit: {gt: 5}}", "effect: ask, tool: workspace.read, args: {/limit: {ge: 6}}", "other"),
-        ("effect: deny, tool: workspace.read, unless: {roles: x}", "effect: ask, tool: workspace.read, unless: {roles: [x, y]}", "other"),
-        ("effect: allow, tool: workspace.read, roles: x", "effect: allow, tool: workspace.read", "one"),
+        ("effect: deny, tool: workspace.read, unless: {roles: auditor}", "effect: ask, tool: workspace.read, unless: {roles: [auditor, approver]}", "other"),
+        ("effect: allow, tool: workspace.read, roles: auditor", "effect: allow, tool: workspace.read", "one"),
         # None of these shadows the other.
-        ("effect: allow, tool: workspace.read", "effect: ask, tool: workspace.read, roles: x", ""),
-        ("effect: allow, tool: workspace.read", "effect: allow, tool: workspace.read, roles: x, obligations: {timeout_s: 5}", ""),
-        ("effect: ask, tool: workspace.write", "effect: ask, tool: workspace.write, roles: x, floor: true", ""),
-        ("effect: ask, tool: workspace.write, auto_ok: true", "effect: ask, tool: workspace.write, roles: x", ""),
-        ("effect: deny, tool: workspace.write, roles: x", "effect: ask, tool: workspace.write, roles: [x, y]", ""),
-        ("effect: deny, tool: workspace.write, unless: {roles: x}", "effect: ask, tool: workspace.write", ""),
+        ("effect: allow, tool: workspace.read", "effect: ask, tool: workspace.read, roles: auditor", ""),
+        ("effect: allow, tool: workspace.read", "effect: allow, tool: workspace.read, roles: auditor, obligations: {timeout_s: 5}", ""),
+        ("effect: ask, tool: workspace.write", "effect: ask, tool: workspace.write, roles: auditor, floor: true", ""),
+        ("effect: ask, tool: workspace.write, auto_ok: true", "effect: ask, tool: workspace.write, roles: auditor", ""),
+        ("effect: deny, tool: workspace.write, roles: auditor", "effect: ask, tool: workspace.write, roles: [auditor, approver]", ""),
+        ("effect: deny, tool: workspace.write, unless: {roles: auditor}", "effect: ask, tool: workspace.write", ""),
         ("effect: deny, tool: workspace.read, expires: 2026-12-01", "effect: ask, tool: workspace.read", ""),
         ("effect: deny, tool: workspace.exec, command: {any_of: [[git, push, ...]]}", "effect: ask, tool: workspace.exec, command: {any_of: [[git, ...]]}", ""),
         ("effect: deny, tool: workspace.exec, command: {any_of: [[rm, ...]], any_flag: [-r]}", "effect: ask, tool: workspace.exec, command: {any_of: [[rm, ...]]}", ""),
@@ -177,7 +238,7 @@ _MATCHERS = st.fixed_dictionaries(
         "tool": st.lists(_NAMES, min_size=1, max_size=2),
         "server": st.sampled_from(["workspace", "w*", "patch"]),
         "classification": st.lists(st.sampled_from(["read-only", "write", "dangerous"]), min_size=1, max_size=2),
-        "roles": st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=2),
+        "roles": st.lists(st.sampled_from(list(Role)), min_size=1, max_size=2),
         "labels": st.dictionaries(st.sampled_from(["l", "m"]), st.sampled_from(["1", "*", "2"]), max_size=2),
         "args": st.dictionaries(st.sampled_from(["/path", "/n"]), _TESTS, min_size=1, max_size=2),
         "command": _COMMANDS,
@@ -194,7 +255,7 @@ _CALLS = st.tuples(
             "command": st.sampled_from(["git push", "git log", "git -c a=b push x", "ls", "ls; git log", "make"]),
         },
     ),
-    st.frozensets(st.sampled_from(["x", "y", "z"])),
+    st.frozensets(st.sampled_from(list(Role))),
     st.dictionaries(st.sampled_from(["l", "m"]), st.sampled_from(["1", "2"]), max_size=2),
 )
 

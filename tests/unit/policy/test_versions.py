@@ -174,7 +174,7 @@ def test_a_rollback_to_what_fails_its_own_tests_today_is_refused_and_changes_not
     office.promote(with_tests(ALLOW))
     office.promote(with_tests(ASK))
     other = {"workspace.other": WRITE}
-    with pytest.raises(TestsFailed, match="n: "):
+    with pytest.raises(TestsFailed, match="`n` fails: "):
         office.versions.roll_back(SHARED, other, "prn_boss")
     assert office.effect() is ASK
     assert VersionAction.ROLLBACK not in office.actions()
@@ -231,14 +231,14 @@ def test_commands_judge_by_what_the_installation_decides_by(office):
     (office.root / "tenants" / "ten_gone" / "policy.yaml").unlink()
     (office.root / "tenants" / "ten_gone").rmdir()
     office.active.refresh()
-    found = RecordedBundles(office.stage.database, TOOLS)
+    found = RecordedBundles(office.stage.database)
     of = found.with_shared(found.shared)
     effects = [decide(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
     assert effects == [DENY, ASK, ASK]
 
 
 def test_a_database_without_a_record_gives_no_bundle(stage):
-    assert RecordedBundles(stage.database, TOOLS).shared is None
+    assert RecordedBundles(stage.database).shared is None
 
 
 def test_what_is_pinned_is_told(office):
@@ -262,7 +262,7 @@ def test_what_is_in_force_is_known_however_many_candidates_were_tried_since(offi
             store.add_change(unit.connection, f"req_{number}", SHARED, entry)
 
     office.stage.writer.run(note)
-    assert RecordedBundles(office.stage.database, TOOLS).shared.hash == office.active.shared.bundle.hash
+    assert RecordedBundles(office.stage.database).shared.hash == office.active.shared.bundle.hash
 
 
 def test_a_candidate_that_cannot_be_used_stops_no_start_and_is_said(office):

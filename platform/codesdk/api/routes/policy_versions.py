@@ -95,6 +95,8 @@ class VersionList(FrozenModel):
     changes: list[VersionChange]
     pinned: str | None
     """The pinned version, which replaces the files."""
+    problem: str | None
+    """Why the layer's current files, or its pinned version, are not in force; the last valid ones are."""
 
 
 class Comparison(Wanted):
@@ -142,10 +144,12 @@ class ShadowStatus(FrozenModel):
 def list_versions(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> VersionList:
     """List a layer's versions, its history of changes, and the pinned version."""
     name = _layer(caller, layer)
+    problem = services.bundles.problems().get(name)
     return VersionList(
         versions=services.versions.listing(name),
         changes=services.versions.history(name),
         pinned=services.bundles.pinned(name),
+        problem=str(problem) if problem is not None else None,
     )
 
 

@@ -47,9 +47,9 @@ def compare(
         PolicyInvalid: a bundle is invalid. NotACall: a line is not a call. NotRunning: there is no database.
     """
     tools = known_tools()
-    new = load_bundle(bundle_directory(after), list(tools))
+    new = load_bundle(bundle_directory(after), tools)
     settings = load_settings(data_dir)
-    with active_bundles(settings, list(tools)) if before is None else nullcontext() as running:
+    with active_bundles(settings) if before is None else nullcontext() as running:
         if running is not None and running.shared is not None:
             # Evaluate as the installation does: tenants' and sessions' rules apply on top of both bundles.
             old, now, then = running.shared, running.with_shared(running.shared), running.with_shared(new)
@@ -60,7 +60,7 @@ def compare(
                 lambda trial: then(TenantId(trial.session.tenant), trial.session.policy_hash),
             )
         else:
-            old = load_bundle(bundle_directory(before), list(tools))
+            old = load_bundle(bundle_directory(before), tools)
             trials = read_calls(calls) if calls is not None else read_recorded_calls(settings, days)
             found = compare_bundles(trials, tools, old, new)
     matrix = {f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())}
@@ -80,19 +80,18 @@ def compare(
 
 
 @contextmanager
-def active_bundles(settings: Settings, known_tools: list[str]) -> Iterator[RecordedBundles | None]:
+def active_bundles(settings: Settings) -> Iterator[RecordedBundles | None]:
     """Yield the bundles in force according to the database; None if there is no database.
 
     Raises:
         StorageUnavailable, SchemaBehind: the database doesn't answer, or has an older version's schema.
-        PolicyInvalid: a version in force needs tools that are missing.
     """
     if not settings.has_database():
         yield None
         return
     with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
         require_current_schema(database)
-        yield RecordedBundles(database, known_tools)
+        yield RecordedBundles(database)
 
 
 def read_calls(path: Path) -> Iterator[PolicyQuery]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from codesdk.cli.policy import Format
-from codesdk.cli.policy.loading import bundle_directory, known_tools, load
+from codesdk.cli.policy.loading import bundle_directory, known_tools, load, owning_tenant
 from codesdk.cli.policy.reports import Item, Kind, Report, write, write_findings
 from codesdk.domain.clock import SystemClock
 from codesdk.errors import ExitCode
@@ -17,8 +17,9 @@ from codesdk.policy.testing.mutation import Mutant, run_mutants
 def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
     """Report all findings. Returns 65 if the bundle is invalid."""
     place = bundle_directory(directory)
-    tools = known_tools()
-    findings = lint(place, list(tools), tool_schemas=tools, day=SystemClock().now().date())
+    tools = known_tools(place)
+    day, is_shared = SystemClock().now().date(), owning_tenant(place) is None
+    findings = lint(place, list(tools), tool_schemas=tools, day=day, may_enable=is_shared)
     return write_findings(str(place), findings, form, strict=strict)
 
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from codesdk.cli.effective_settings import load_settings
 from codesdk.policy import Bundle, load_bundle
-from codesdk.registry import Registry, Tool
+from codesdk.registry import ActiveRegistry, Tool
+from codesdk.registry.active_registry import KnownTools
+from codesdk.settings import Settings
 
 
 class PolicyContext(NamedTuple):
@@ -18,13 +20,13 @@ class PolicyContext(NamedTuple):
     directory: Path
 
 
-def known_tools() -> dict[str, Tool]:
-    """Return the registry's tools by dotted name.
+def known_tools(directory: Path | None = None) -> dict[str, Tool]:
+    """Return the tools that the rules in `directory` can name: a tenant's if it is that tenant's policy folder.
 
     Raises:
         ManifestInvalid: with file, line and column.
     """
-    return {tool.name: tool for tool in Registry.load(load_settings().registry_dir).tools()}
+    return dict(known_tools_of(load_settings(), owning_tenant(directory)))
 
 
 def bundle_directory(policies: Path | None) -> Path:
@@ -38,6 +40,25 @@ def load(policies: Path | None) -> PolicyContext:
     Raises:
         PolicyInvalid, ManifestInvalid: with file, line and column.
     """
-    tools = known_tools()
     directory = bundle_directory(policies)
-    return PolicyContext(load_bundle(directory, list(tools)), tools, directory)
+    tools = known_tools(directory)
+    bundle = load_bundle(directory, tools, may_enable=owning_tenant(directory) is None)
+    return PolicyContext(bundle, tools, directory)
+
+
+def known_tools_of(settings: Settings, tenant: str | None) -> KnownTools:
+    """Return the tools that the shared rules can name, or those of a tenant.
+
+    Raises:
+        ManifestInvalid: with file, line and column.
+    """
+    found = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools()).known_tools()
+    return found if tenant is None else found.of_tenant(tenant)
+
+
+def owning_tenant(directory: Path | None) -> str | None:
+    """Return the tenant whose policy folder this is; None if it is another directory."""
+    parent = load_settings().tenant_policies()
+    if parent is None or directory is None or directory.resolve().parent != parent.resolve():
+        return None
+    return directory.resolve().name

@@ -69,7 +69,7 @@ def _active_bundle(loaded: PolicyContext, trial: PolicyQuery, policies: Path | N
     """
     if policies is not None:
         return loaded.bundle
-    with active_bundles(load_settings(data_dir), list(loaded.tools)) as running:
+    with active_bundles(load_settings(data_dir)) as running:
         if running is None or running.shared is None:
             return loaded.bundle
         return running.with_shared(running.shared)(TenantId(trial.session.tenant), trial.session.policy_hash)

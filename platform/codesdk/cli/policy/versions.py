@@ -25,6 +25,8 @@ def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     if as_json:
         printer.emit(found)
         return ExitCode.OK
+    if found["problem"] is not None:
+        printer.out.print(f"warning: not in force: {found['problem']}", soft_wrap=True, markup=False)
     shown = ResponsiveTable("version", "bundle", "kept (UTC)", "by", "")
     for one in found["versions"]:
         marks = [name for name, on in (("in force", one["active"]), ("shadow", one["shadow"])) if on]

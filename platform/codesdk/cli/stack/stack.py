@@ -107,7 +107,13 @@ class Stack:
         settings, profiles = self.settings, load_profiles(self.settings.profiles_dir)
         profiles.named(self._profile)
         registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles.bounds())
-        ActiveBundles(settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies())
+        ActiveBundles(
+            settings.policies_dir,
+            registry.known_tools(),
+            SystemClock(),
+            tenants=settings.tenant_policies(),
+            enforce_tests=settings.enforces_policy_tests(),
+        )
 
     def _start_dependencies(self, opened: ExitStack) -> None:
         changes = {} if self.settings.is_local else self._start_engine(opened)

@@ -52,10 +52,12 @@ def _load_bundle(policies: Path | None, registry: Registry) -> tuple[Bundle, str
     """Return the given bundle and its source; without one, the installation's bundle in force, or its files."""
     settings = load_settings(policies=policies)
     if policies is None:
-        with suppress(Fault), active_bundles(settings, sorted(registry.names())) as running:
+        with suppress(Fault), active_bundles(settings) as running:
             if running is not None and running.shared is not None:
                 return running.shared, "the shared rules in force"
-    return load_bundle(settings.policies_dir, sorted(registry.names())), str(settings.policies_dir)
+    return load_bundle(settings.policies_dir, {tool.name: tool for tool in registry.tools()}), str(
+        settings.policies_dir
+    )
 
 
 def _standing_json(stand: ToolAccess) -> dict[str, Any]:

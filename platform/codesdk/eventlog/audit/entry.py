@@ -38,6 +38,7 @@ class AuditAction(StrEnum):
     HOST_ACTIVATED = "host.activated"
     HOST_LOST = "host.lost"
     POLICY_IN_FORCE = "policy.in_force"
+    POLICY_REFUSED = "policy.refused"
     POLICY_PROMOTED = "policy.promoted"
     POLICY_ROLLED_BACK = "policy.rolled_back"
     POLICY_UNPINNED = "policy.unpinned"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -13,7 +12,8 @@ from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
 from codesdk.domain.decisions import Effect
 from codesdk.policy.bundles.bundle_files import BundleTexts, read_bundle_texts, rule_texts
 from codesdk.policy.faults import PolicyInvalid
-from codesdk.policy.matching.argument_conditions import glob_matcher
+from codesdk.policy.linting.tool_schemas import ToolCatalog
+from codesdk.policy.linting.unmatchable_rules import rule_problems
 from codesdk.policy.matching.compiled_rules import CompiledRule, compile_rule
 from codesdk.policy.matching.rule_examples import failed_example
 from codesdk.policy.matching.rule_index import RuleIndex
@@ -47,7 +47,6 @@ class Bundle:
     enabled: frozenset[str] = frozenset()
     broken: str = ""
     """Why every call is denied, if the bundle could not be read or all its rules have expired."""
-    findings: tuple[Finding, ...] = ()
     layers: tuple[str, ...] = ()
     """Hashes of the bundles that were merged, the shared one first; empty if this is not a merged bundle."""
     closed: frozenset[str] = frozenset()
@@ -76,20 +75,24 @@ def unreadable_bundle(reason: str) -> Bundle:
     return Bundle(name="unreadable", hash=bytes_hash(b""), rules=(), broken=reason)
 
 
-def load_bundle(directory: Path, known_tools: Collection[str]) -> Bundle:
+def load_bundle(directory: Path, known_tools: Collection[str] | None, *, may_enable: bool = True) -> Bundle:
     """Load all `*.yaml` directly in `directory`. Subdirectories, such as tests, are not read.
 
     Args:
         directory: one bundle.
-        known_tools: dotted names from the registry; an unknown name in a rule is a finding, in `enable:` an error.
+        known_tools: the tools that rules can name, by name, or only the names; then arguments are not checked. None for
+            rules that were checked when they came into force: a tool that is removed later must not take rules with it.
+        may_enable: the bundle can enable tools; a tenant's can't.
 
     Raises:
-        PolicyInvalid: with file, line and column of the first error.
+        PolicyInvalid: with all errors, each with file, line and column.
     """
-    return make_bundle(read_bundle_texts(directory), known_tools, directory)
+    return make_bundle(read_bundle_texts(directory), known_tools, directory, may_enable=may_enable)
 
 
-def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: Path) -> Bundle:
+def make_bundle(
+    sources: BundleTexts, known_tools: Collection[str] | None, directory: Path, *, may_enable: bool = True
+) -> Bundle:
     """Compile a bundle from its texts. `directory` appears in messages, and is the bundle's name if no file sets one.
 
     Raises:
@@ -98,39 +101,36 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
     files = _parse_all({directory / name: text for name, text in sorted(rule_texts(sources).items())})
     if not files:
         raise _invalid(directory, Position(1, 1), "There is no policy file (`*.yaml`) in this directory.")
-    names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
-    defaults = [file for file in files if file.model.default is not None]
-    for label, found in (("name", [file for _, file in names]), ("default", defaults)):
-        if len(found) > 1:
-            raise _invalid(
-                found[1].path, found[1].document.place((label,)), f"`{label}` is already set in `{found[0].path.name}`."
-            )
-    findings: list[Finding] = []
+    names = [file.model.name for file in files if file.model.name]
+    defaults = [file.model.default for file in files if file.model.default is not None]
+    tools = ToolCatalog(known_tools) if known_tools is not None else None
+    problems = [*_repeated(files, "name"), *_repeated(files, "default")]
     rules: dict[str, CompiledRule] = {}
     for file in files:
-        _check_enabled(file, known_tools)
+        problems += _wrongly_enabled(file, known_tools, may_enable=may_enable)
         for number, rule in enumerate(file.model.rules):
-            place = file.document.place(("rules", number))
-            if rule.id in rules:
-                known = rules[rule.id]
-                raise _invalid(
-                    file.path,
-                    file.document.place(("rules", number, "id")),
-                    f"The rule `{rule.id}` is already defined in {known.file}:{known.line}.",
-                )
-            rules[rule.id] = _compile(file, number, rule, place)
-            findings.extend(_unknown_tools(file, number, rule, known_tools))
-    if len(rules) > MAX_RULES:
-        raise _invalid(directory, Position(1, 1), f"The bundle has {len(rules)} rules; the limit is {MAX_RULES}.")
-    default = defaults[0].model.default if defaults else None
+            try:
+                compiled = _compile(file, number, rule, rules)
+            except PolicyInvalid as error:
+                problems.append(error)
+                continue
+            rules[rule.id] = compiled
+            for problem in rule_problems(compiled, tools) if tools is not None else ():
+                place = file.document.place(("rules", number, *problem.path))
+                problems.append(_invalid(file.path, place, f"The rule `{rule.id}` {problem.message}"))
+    count = sum(len(file.model.rules) for file in files)
+    if count > MAX_RULES:
+        problems.append(_invalid(directory, Position(1, 1), f"The bundle has {count} rules; the limit is {MAX_RULES}."))
+    if problems:
+        raise PolicyInvalid.of_all(problems)
+    default = defaults[0] if defaults else None
     enabled = frozenset(tool for file in files for tool in file.model.enable)
     return Bundle(
-        name=(names[0][0] if names else None) or directory.name,
+        name=(names[0] if names else None) or directory.name,
         hash=_hash(default, enabled, rules.values()),
         rules=tuple(rules.values()),
         default=default,
         enabled=enabled,
-        findings=tuple(findings),
     )
 
 
@@ -157,10 +157,9 @@ def _parse_all(texts: Mapping[Path, str]) -> list[_File]:
         try:
             files.append(_parse(path, text))
         except PolicyInvalid as error:
-            problems += [error, *error.others]
+            problems.append(error)
     if problems:
-        problems[0].others = tuple(problems[1:])
-        raise problems[0]
+        raise PolicyInvalid.of_all(problems)
     return files
 
 
@@ -172,15 +171,28 @@ def _parse(path: Path, text: str) -> _File:
         raise PolicyInvalid.of(path, error) from error
 
 
-def _check_enabled(file: _File, known_tools: Collection[str]) -> None:
+def _repeated(files: Iterable[_File], key: str) -> Iterator[PolicyInvalid]:
+    """Yield the files that set a key of the bundle after another has set it."""
+    setters = [file for file in files if getattr(file.model, key)]
+    for file in setters[1:]:
+        yield _invalid(file.path, file.document.place((key,)), f"`{key}` is already set in `{setters[0].path.name}`.")
+
+
+def _wrongly_enabled(file: _File, known_tools: Collection[str] | None, *, may_enable: bool) -> Iterator[PolicyInvalid]:
     for number, tool in enumerate(file.model.enable):
-        if tool not in known_tools:
-            place = file.document.place(("enable", number))
-            raise _invalid(file.path, place, f"There is no tool `{tool}` to enable.", nearest(tool, known_tools))
+        place = file.document.place(("enable", number))
+        if not may_enable:
+            said = f"A tenant's bundle cannot enable `{tool}`; only the shared one can."
+            yield _invalid(file.path, place, said)
+        elif known_tools is not None and tool not in known_tools:
+            yield _invalid(file.path, place, f"There is no tool `{tool}` to enable.", nearest(tool, known_tools))
 
 
-def _compile(file: _File, number: int, rule: Rule, place: Position) -> CompiledRule:
-
+def _compile(file: _File, number: int, rule: Rule, known: Mapping[str, CompiledRule]) -> CompiledRule:
+    place = file.document.place(("rules", number))
+    if (other := known.get(rule.id)) is not None:
+        message = f"The rule `{rule.id}` is already defined in {other.file}:{other.line}."
+        raise _invalid(file.path, file.document.place(("rules", number, "id")), message)
     try:
         compiled = compile_rule(rule, file.path.name, place.line)
     except NotCanonical as error:
@@ -192,29 +204,3 @@ def _compile(file: _File, number: int, rule: Rule, place: Position) -> CompiledR
         where = file.document.place(("rules", number, "examples", kind, at))
         raise _invalid(file.path, where, f"The rule `{rule.id}` {said} this example.")
     return compiled
-
-
-def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection[str]) -> Iterator[Finding]:
-    for tool in rule.tool or ():
-        if tool in known_tools or (
-            re.search(r"[*?\[]", tool) and any(glob_matcher((tool,))(name) for name in known_tools)
-        ):
-            continue
-        servers = {name.partition(".")[0] + ".*" for name in known_tools}
-        near = nearest(tool, servers if tool.endswith(".*") else known_tools)
-        place = file.document.place(("rules", number, "tool"))
-        hint = f" Did you mean `{near}`?" if near else ""
-        yield Finding(
-            str(file.path),
-            place.line,
-            place.column,
-            f"The rule `{rule.id}` names the unknown tool `{tool}`.{hint}",
-        )
-    known_servers = {name.partition(".")[0] for name in known_tools}
-    for server in rule.server or ():
-        if not any(glob_matcher((server,))(name) for name in known_servers):
-            near = nearest(server, known_servers)
-            place = file.document.place(("rules", number, "server"))
-            hint = f" Did you mean `{near}`?" if near else ""
-            said = f"The rule `{rule.id}` names the unknown server `{server}`.{hint}"
-            yield Finding(str(file.path), place.line, place.column, said)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from codesdk.documents import DocumentUnreadable, read_text
@@ -12,7 +13,11 @@ MAX_FILES = 200
 TESTS = "tests"
 """Folder with a bundle's tests."""
 _SUFFIXES = (".yaml", ".yml")
-_LOOKS_LIKE_RULES = (*_SUFFIXES, ".json")
+_LOOKS_LIKE_RULES = re.compile(r"\.(ya?ml|json)", re.IGNORECASE)
+_BACKUP = re.compile(r"(~|\.(bak|backup|disabled|old|orig|rej|save|sw[a-p]|tmp))$|^\.?#", re.IGNORECASE)
+"""Copies and locks of editors, and files that were set aside on purpose: nobody expects them to be in force."""
+MAX_ENTRIES = 2000
+"""Files and folders below a bundle's directory."""
 
 BundleTexts = Mapping[str, str]
 """Texts by file name: `policy.yaml` or `tests/policy.yaml`."""
@@ -27,15 +32,19 @@ def read_bundle_texts(directory: Path) -> dict[str, str]:
     if not directory.is_dir():
         raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
     paths = yaml_files(directory)
-    for path in unread_files(directory):
-        message = "This file is not read, so its rules would not be in force. Rules are `*.yaml` or `*.yml` directly in the bundle's directory."
-        raise PolicyInvalid(str(path), 1, 1, message)
+    unread = unread_files(directory)
+    if unread:
+        message = (
+            "This file is not read, so its rules would not be in force. Rules are `*.yaml` or `*.yml` directly in the bundle's "
+            "directory, without a dot in front. Move or rename it; end the name of a file to ignore with `.disabled`."
+        )
+        raise PolicyInvalid.of_all([PolicyInvalid(str(path), 1, 1, message) for path in unread])
     if not paths:
         raise PolicyInvalid(str(directory), 1, 1, "There is no policy file (`*.yaml`) in this directory.")
     if len(paths) > MAX_FILES:
         said = f"The directory has {len(paths)} policy files; the limit is {MAX_FILES}."
         raise PolicyInvalid(str(directory), 1, 1, said)
-    return {path.name: _read(path) for path in paths}
+    return _read_all(paths)
 
 
 def read_test_texts(directory: Path) -> dict[str, str]:
@@ -44,26 +53,42 @@ def read_test_texts(directory: Path) -> dict[str, str]:
     Raises:
         PolicyInvalid: one can't be read.
     """
-    return {f"{TESTS}/{path.name}": _read(path) for path in yaml_files(directory / TESTS)}
+    return {f"{TESTS}/{name}": text for name, text in _read_all(yaml_files(directory / TESTS)).items()}
 
 
 def unread_files(directory: Path) -> list[Path]:
-    """Return the files that look like rules or tests but are in the wrong place or have another suffix: `deny.YAML`."""
-    try:
-        entries = sorted(directory.iterdir())
-        below = [
-            path
-            for entry in entries
-            if entry.is_dir() and not entry.name.startswith(".")
-            for path in sorted(entry.iterdir())
-            if entry.name != TESTS or path.suffix not in _SUFFIXES
-        ]
-    except OSError as error:
-        raise PolicyInvalid(
-            str(directory), 1, 1, f"The directory cannot be read: {error.strerror or error}."
-        ) from error
-    beside = [entry for entry in entries if entry.suffix not in _SUFFIXES]
-    return [path for path in (*beside, *below) if path.suffix.lower() in _LOOKS_LIKE_RULES and path.is_file()]
+    """Return the files that look like rules or tests but would not be read: `deny.YAML`, `.deny.yaml`, `more/deny.yaml`.
+
+    Copies of editors and hidden folders (`.git`; the data folders of a mounted ConfigMap) don't count.
+
+    Raises:
+        PolicyInvalid: a directory can't be read, or there are more than `MAX_ENTRIES` files.
+    """
+    read = {*yaml_files(directory), *yaml_files(directory / TESTS)}
+    found, pending, seen = list[Path](), [directory], set[tuple[int, int]]()
+    entries = 0
+    while pending:
+        folder = pending.pop()
+        try:
+            status = folder.stat()
+            below = sorted(folder.iterdir())
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+        if (place := (status.st_dev, status.st_ino)) in seen:  # a link to a folder above
+            continue
+        seen.add(place)
+        entries += len(below)
+        if entries > MAX_ENTRIES:
+            said = f"There are more than {MAX_ENTRIES} files below this directory; keep only policy in it."
+            raise PolicyInvalid(str(directory), 1, 1, said)
+        for path in below:
+            if path in read:
+                continue
+            if path.is_dir():
+                pending += [] if path.name.startswith(".") else [path]
+            elif _LOOKS_LIKE_RULES.search(path.name) and not _BACKUP.search(path.name):
+                found.append(path)
+    return sorted(found)
 
 
 def rule_texts(sources: BundleTexts) -> dict[str, str]:
@@ -77,17 +102,26 @@ def test_texts(sources: BundleTexts) -> dict[str, str]:
 
 
 def yaml_files(directory: Path) -> list[Path]:
-    """Return the `*.yaml` and `*.yml` directly in `directory`; none if it is not there."""
+    """Return the `*.yaml` and `*.yml` directly in `directory`, without hidden ones; none if it is not there."""
     try:
-        return sorted(directory.glob("*.yaml")) + sorted(directory.glob("*.yml")) if directory.is_dir() else []
+        found = sorted(directory.iterdir()) if directory.is_dir() else []
     except OSError as error:
-        raise PolicyInvalid(
-            str(directory), 1, 1, f"The directory cannot be read: {error.strerror or error}."
-        ) from error
+        raise _unreadable(directory, error) from error
+    return [path for path in found if path.suffix in _SUFFIXES and not path.name.startswith(".")]
 
 
-def _read(path: Path) -> str:
-    try:
-        return read_text(path)
-    except DocumentUnreadable as error:
-        raise PolicyInvalid.of(path, error) from error
+def _unreadable(directory: Path, error: OSError) -> PolicyInvalid:
+    return PolicyInvalid(str(directory), 1, 1, f"The directory cannot be read: {error.strerror or error}.")
+
+
+def _read_all(paths: Iterable[Path]) -> dict[str, str]:
+    """Read these files, and report all that can't be read."""
+    texts, problems = dict[str, str](), list[PolicyInvalid]()
+    for path in paths:
+        try:
+            texts[path.name] = read_text(path)
+        except DocumentUnreadable as error:
+            problems.append(PolicyInvalid.of(path, error))
+    if problems:
+        raise PolicyInvalid.of_all(problems)
+    return texts

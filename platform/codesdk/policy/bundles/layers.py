@@ -8,9 +8,10 @@ whoever opens a session need not be a policy author.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Effect
@@ -29,6 +30,20 @@ _LOOSENING = ("auto_ok", "grant")
 """Keys that could make an ask milder than the default that it replaces."""
 
 
+@runtime_checkable
+class TenantTools(Protocol):
+    """Known tools that differ by tenant: those of the shared layer, and views for each tenant's."""
+
+    def of_tenant(self, tenant: str) -> Collection[str]:
+        """Return the tools that the tenant's rules can name: not those of other tenants, which are confidential."""
+        ...
+
+
+def tools_of_tenant(known_tools: Collection[str], tenant: str) -> Collection[str]:
+    """Return the tools that the tenant's rules can name; the same for all tenants if `known_tools` makes no difference."""
+    return known_tools.of_tenant(tenant) if isinstance(known_tools, TenantTools) else known_tools
+
+
 def merge_layers(upper: Bundle, lower: Bundle, layer: str = TENANT) -> Bundle:
     """Merge two layers. If one is unreadable, or the upper one has no rules, the result denies everything."""
     if upper.broken or not upper.rules:
@@ -45,24 +60,19 @@ def merge_layers(upper: Bundle, lower: Bundle, layer: str = TENANT) -> Bundle:
         closed=upper.closed | {layer} if closes else upper.closed,
         rules=(*upper.rules, *(replace(rule, layer=layer) for rule in own)),
         default=max(defaults, key=lambda effect: effect.strictness),
-        findings=(*upper.findings, *lower.findings),
     )
 
 
-def make_tenant_layer(sources: BundleTexts, known_tools: Collection[str], directory: Path) -> Bundle:
+def make_tenant_layer(sources: BundleTexts, known_tools: Collection[str] | None, directory: Path) -> Bundle:
     """Compile a tenant's bundle.
 
     Raises:
         PolicyInvalid: with the position; also if it enables tools, which only the operator may do.
     """
-    bundle = make_bundle(sources, known_tools, directory)
-    if bundle.enabled:
-        tool = min(bundle.enabled)
-        raise PolicyInvalid(str(directory), 1, 1, f"A tenant's bundle cannot enable `{tool}`; only the shared one can.")
-    return bundle
+    return make_bundle(sources, known_tools, directory, may_enable=False)
 
 
-def make_session_layer(text: str, known_tools: Collection[str]) -> Bundle:
+def make_session_layer(text: str, known_tools: Collection[str] | None) -> Bundle:
     """Compile the rules that a session is opened with, from the text of a policy file.
 
     Raises:
@@ -71,7 +81,7 @@ def make_session_layer(text: str, known_tools: Collection[str]) -> Bundle:
     return session_layer_from_texts({SESSION_FILE: text}, known_tools)
 
 
-def session_layer_from_texts(sources: BundleTexts, known_tools: Collection[str]) -> Bundle:
+def session_layer_from_texts(sources: BundleTexts, known_tools: Collection[str] | None) -> Bundle:
     """Compile session rules from stored texts, which may be those of an equivalent bundle with the same hash.
 
     Raises:
@@ -82,21 +92,23 @@ def session_layer_from_texts(sources: BundleTexts, known_tools: Collection[str])
         said = f"A session's rules have at most {MAX_SESSION_CHARACTERS} characters; these have {characters}."
         raise PolicyInvalid(SESSION_FILE, 1, 1, said)
     bundle = make_bundle(sources, known_tools, Path())
+    problems = [problem for rule in bundle.rules for problem in _loosening(rule)]
     if len(bundle.rules) > MAX_SESSION_RULES:
         said = f"A session has at most {MAX_SESSION_RULES} rules of its own; these are {len(bundle.rules)}."
-        raise PolicyInvalid(SESSION_FILE, 1, 1, said)
+        problems.append(PolicyInvalid(SESSION_FILE, 1, 1, said))
     if bundle.enabled:
-        raise PolicyInvalid(SESSION_FILE, 1, 1, f"A session cannot enable `{min(bundle.enabled)}`.")
-    for rule in bundle.rules:
-        _check_tightens(rule)
+        said = f"A session cannot enable `{min(bundle.enabled)}`."
+        problems.append(PolicyInvalid(SESSION_FILE, 1, 1, said))
+    if problems:
+        raise PolicyInvalid.of_all(problems)
     return bundle
 
 
-def _check_tightens(rule: CompiledRule) -> None:
+def _loosening(rule: CompiledRule) -> Iterator[PolicyInvalid]:
     if rule.effect is Effect.ALLOW:
         said = f"The rule `{rule.id}` allows; a session's own rules can only ask or deny."
-        raise PolicyInvalid(SESSION_FILE, rule.line, 1, said)
+        yield PolicyInvalid(SESSION_FILE, rule.line, 1, said)
     for key in _LOOSENING:
         if key in rule.rule.model_fields_set:
             said = f"The rule `{rule.id}` has `{key}`, which loosens; a session's own rules can only tighten."
-            raise PolicyInvalid(SESSION_FILE, rule.line, 1, said)
+            yield PolicyInvalid(SESSION_FILE, rule.line, 1, said)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
+from codesdk.documents import nearest
 from codesdk.domain.decisions import PREVIEWABLE, Effect
 from codesdk.policy.bundles.bundle import Bundle, Finding, load_bundle
 from codesdk.policy.faults import PolicyInvalid
@@ -24,6 +25,7 @@ _MATCH_OR_INFO_FIELDS = frozenset(Matcher.model_fields) | {
     "examples",
     "expires",
     "unless",
+    "absent_ok",
 }
 """Fields of a rule that decide when it matches, or that don't affect the run. Any other field adds an effect."""
 
@@ -34,6 +36,7 @@ def lint(
     *,
     tool_schemas: Mapping[str, ToolSchema] | None = None,
     day: date | None = None,
+    may_enable: bool = True,
 ) -> tuple[Finding, ...]:
     """Return all findings, sorted by position. A bundle that does not load has only the errors that prevent it.
 
@@ -42,28 +45,43 @@ def lint(
         known_tools: dotted names from the registry.
         tool_schemas: the tools' schemas; without them, classifications and arguments are not checked.
         day: today, to report expired rules.
+        may_enable: the bundle can enable tools; a tenant's can't.
     """
     try:
-        bundle = load_bundle(directory, known_tools)
+        bundle = load_bundle(directory, tool_schemas or known_tools, may_enable=may_enable)
     except PolicyInvalid as error:
         problems = (
-            Finding(one.file, one.line, one.column, f"{one.problem} {one.advice()}".strip(), fatal=True)
-            for one in (error, *error.others)
+            Finding(one.file, one.line, one.column, one.described(), fatal=True) for one in (error, *error.others)
         )
         return tuple(sorted(problems, key=lambda finding: (finding.file, finding.line, finding.column)))
-    found = [*bundle.findings, *_bundle_findings(bundle, directory, tool_schemas or {}, day)]
+    found = bundle_warnings(bundle, directory, tool_schemas or {}, day)
     return tuple(sorted(found, key=lambda finding: (finding.file, finding.line, finding.column)))
 
 
-def _bundle_findings(
+def unknown_groups(bundle: Bundle, directory: Path, groups: Collection[str]) -> Iterator[Finding]:
+    """Warn about groups that don't exist. No error: a group exists while it has members, and without any nobody approves."""
+    for rule in bundle.rules:
+        approval = rule.rule.approval
+        later = approval.escalate.to if approval is not None and approval.escalate is not None else None
+        for group in (approval.group if approval is not None else None, later):
+            if group is None or group in groups:
+                continue
+            near = nearest(group, groups)
+            hint = f"Did you mean `{near}`?" if near else "Add members: `codesdk groups add`."
+            said = f"The rule `{rule.id}` asks the group `{group}`, which has no members. {hint}"
+            yield Finding(str(directory / rule.file), rule.line, 1, said)
+
+
+def bundle_warnings(
     bundle: Bundle, directory: Path, tool_schemas: Mapping[str, ToolSchema], day: date | None
 ) -> Iterator[Finding]:
+    """Yield what an author should look at in a bundle that loads. `directory` appears in positions."""
     if not bundle.rules:
         yield Finding(str(directory), 1, 1, "The bundle has no rules, so every call is denied.")
     live = [rule for rule in bundle.rules if day is None or not rule.expired(day)]
     others = _ShadowingRules(live, tool_schemas)
     for rule in bundle.rules:
-        impossible = list(unmatchable_reasons(rule, tool_schemas, day))
+        impossible = list(unmatchable_reasons(rule, day))
         shadow = others.of(rule) if not impossible else None
         shadowed = [f"never decides: `{shadow.id}` {_verb(shadow)} all that it matches."] if shadow else []
         for message in (*_rule_findings(rule), *_previews_nothing(rule.rule, tool_schemas), *impossible, *shadowed):

@@ -1,26 +1,28 @@
-"""The active bundles: reloaded when their files change, as a whole or not at all."""
+"""The active bundles: reloaded when their files change, as a whole or not at all. The last valid ones stay in force."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from codesdk.documents import FileInvalid, FilePoller, ReloadedFiles, ReloadedFolders
+from codesdk.domain.canonical import content_hash
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundles.bundle import Bundle, make_bundle, unreadable_bundle
-from codesdk.policy.bundles.bundle_files import read_bundle_texts, read_test_texts, unread_files, yaml_files
-from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
+from codesdk.policy.bundles.bundle_files import TESTS, read_bundle_texts, read_test_texts, unread_files, yaml_files
+from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers, tools_of_tenant
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout.session_rules import SessionBundleProvider
 from codesdk.policy.rollout.shadow import Candidate
 from codesdk.policy.rollout.store import ACTIVE, SHADOW, PinKey
 from codesdk.policy.rollout.version_models import SHARED, VersionUnknown
 from codesdk.policy.rollout.version_service import VersionService
+from codesdk.policy.testing.cases import failed_tests
 from codesdk.storage.database import StorageUnavailable
 
 _log = logging.getLogger(__name__)
@@ -47,24 +49,56 @@ def with_session_rules(upper: Bundle, sessions: SessionBundleProvider | None, se
 
 
 class DirectoryLayer(ReloadedFiles[Bundle]):
-    """The bundle of one directory, with the texts that it was made from."""
+    """The bundle of one directory, with the texts that it was made from. Checked again when its files or the tools change."""
 
-    def __init__(self, directory: Path, known_tools: Collection[str], *, tenant: bool = False) -> None:
-        """Load the directory.
+    def __init__(
+        self, directory: Path, known_tools: Collection[str], *, tenant: bool = False, enforce_tests: bool = True
+    ) -> None:
+        """Load the directory. `known_tools` without the tools themselves, only names, can't run the bundle's tests.
 
         Raises:
-            PolicyInvalid: the bundle is invalid.
+            PolicyInvalid: the bundle is invalid, or fails one of its own tests and `enforce_tests` is set.
         """
-        make = make_tenant_layer if tenant else make_bundle
-
-        def load() -> Bundle:
-            texts = read_bundle_texts(directory)
-            bundle = make(texts, known_tools, directory)
-            self._texts = texts
-            return bundle
-
         self._directory = directory
-        super().__init__(f"rules of {directory.name}" if tenant else "shared rules", partial(_files, directory), load)
+        self._known_tools = tools_of_tenant(known_tools, directory.name) if tenant else known_tools
+        self._is_tenants = tenant
+        self._enforce_tests = enforce_tests
+        self._refused: tuple[dict[str, str], PolicyInvalid] | None = None
+        """The texts that were refused with the tools of today, and why: a poll need not compile and test them again."""
+        self._tools = tools_fingerprint(self._known_tools)
+        what = f"rules of {directory.name}" if tenant else "shared rules"
+        super().__init__(what, partial(_files, directory), self._load_bundle)
+
+    def refresh(self, *, force: bool = False) -> bool:
+        """Load the files again if they or the tools changed. Returns whether the rules changed."""
+        now = tools_fingerprint(self._known_tools)
+        if now == self._tools:
+            return super().refresh(force=force)
+        self._tools, self._refused = now, None
+        return super().refresh(force=True)
+
+    def _load_bundle(self) -> Bundle:
+        texts = {**read_bundle_texts(self._directory), **read_test_texts(self._directory)}
+        if self._refused is not None and self._refused[0] == texts:
+            raise self._refused[1]
+        try:
+            make = make_tenant_layer if self._is_tenants else make_bundle
+            bundle = make(texts, self._known_tools, self._directory)
+            self._run_tests(texts, bundle)
+        except PolicyInvalid as error:
+            self._refused = texts, error
+            raise
+        self._texts, self._refused = texts, None
+        return bundle
+
+    def _run_tests(self, texts: dict[str, str], bundle: Bundle) -> None:
+        if not isinstance(self._known_tools, Mapping):
+            return
+        failed = failed_tests(texts, bundle, self._known_tools, self._directory)
+        if failed and self._enforce_tests:
+            raise PolicyInvalid.of_all(failed)
+        if failed:
+            _log.warning("the rules in %s fail their own tests: %s", self._directory, PolicyInvalid.of_all(failed))
 
     @property
     def bundle(self) -> Bundle:
@@ -72,35 +106,39 @@ class DirectoryLayer(ReloadedFiles[Bundle]):
         return self.value
 
     def sources(self) -> dict[str, str]:
-        """Return the bundle's texts, and the current texts of its tests.
-
-        Raises:
-            PolicyInvalid: a file can't be read.
-        """
-        return {**self._texts, **read_test_texts(self._directory)}
+        """Return the texts of the bundle and its tests."""
+        return dict(self._texts)
 
 
 class ActiveBundles:
     """The shared bundle, merged with the tenant's and the session's own rules."""
 
     def __init__(
-        self, shared: Path, known_tools: Collection[str], clock: Clock, *, tenants: Path | None = None
+        self,
+        shared: Path,
+        known_tools: Collection[str],
+        clock: Clock,
+        *,
+        tenants: Path | None = None,
+        enforce_tests: bool = True,
     ) -> None:
         """Load all bundles.
 
         Args:
             shared: directory of the shared bundle.
-            known_tools: dotted names of the shared tools.
+            known_tools: a live view of the tools that rules can name.
             clock: gives the day on which rules expire.
             tenants: directory with one subdirectory for each tenant with its own rules, named by the tenant's id.
+            enforce_tests: refuse files that fail their own tests.
 
         Raises:
-            PolicyInvalid: a bundle is invalid, or `tenants` does not exist.
+            PolicyInvalid: a bundle is invalid or fails its own tests, or `tenants` does not exist.
         """
         self._clock = clock
         self._sessions: SessionBundleProvider | None = None
-        self.shared = DirectoryLayer(shared, known_tools)
-        make = partial(DirectoryLayer, known_tools=known_tools, tenant=True)
+        self._known_tools = known_tools
+        self.shared = DirectoryLayer(shared, known_tools, enforce_tests=enforce_tests)
+        make = partial(DirectoryLayer, known_tools=known_tools, tenant=True, enforce_tests=enforce_tests)
         self._tenants = ReloadedFolders(tenants, "tenants' policies", make, PolicyInvalid)
         self._cache: dict[tuple[str, ...], Bundle] = {}
         self._versions: VersionService | None = None
@@ -109,6 +147,8 @@ class ActiveBundles:
         self._recorded: dict[str, str] = {}
         """Hash of each layer's files in the change record, by layer."""
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
+        self._pins_tools = ""
+        """Fingerprint of the tools that pinned versions were checked with."""
         self._refresh_lock = threading.Lock()
         """Serializes refreshes by the poller and by requests that change a pin."""
         self._watch = FilePoller("the policy's files", self._refresh_and_notify, thread="codesdk-policy")
@@ -230,7 +270,8 @@ class ActiveBundles:
 
     def _refresh_pins(self, versions: VersionService) -> None:
         pins = versions.pins()
-        if pins == self._pins:
+        tools = tools_fingerprint(self._known_tools)
+        if pins == self._pins and tools == self._pins_tools:
             return
         made = dict(self._pinned)
         problems: dict[PinKey, PolicyInvalid] = {}
@@ -238,33 +279,33 @@ class ActiveBundles:
             del made[pin]
         used: dict[PinKey, str] = {}
         for pin, bundle_hash in pins.items():
-            if pin in made and self._pins.get(pin) == bundle_hash:
-                used[pin] = bundle_hash
-                continue
+            is_used = pin in made and self._pins.get(pin) == bundle_hash
+            if is_used:
+                used[pin] = bundle_hash  # also if a tool that it names is gone: its rules stay in force
+                if tools == self._pins_tools:
+                    continue
             try:
                 made[pin] = versions.bundle(pin.layer, bundle_hash)
             except (PolicyInvalid, VersionUnknown) as error:  # retried at each poll: a tool may come back
                 unusable = error if isinstance(error, PolicyInvalid) else PolicyInvalid(bundle_hash, 1, 1, str(error))
                 problems[pin] = unusable
                 if str(unusable) != str(self._pin_problems.get(pin)):
-                    _log.error("the %s version %s of %s is not used: %s", pin.role, bundle_hash, pin.layer, error)
+                    so = "no longer fits the tools, and stays in force until a restart" if is_used else "is not used"
+                    _log.error("the %s version %s of %s %s: %s", pin.role, bundle_hash, pin.layer, so, error)
             else:
                 used[pin] = bundle_hash
+                if is_used:
+                    continue
                 _log.info("the %s policy of %s is version %s now", pin.role, pin.layer, bundle_hash)
-        self._pinned, self._pins, self._pin_problems = made, used, problems
+        self._pinned, self._pins, self._pin_problems, self._pins_tools = made, used, problems, tools
 
     def _record_files(self, versions: VersionService) -> None:
         """Record the versions of files, for rollback."""
         for name, layer in {SHARED: self.shared, **self.tenants}.items():
             if self._recorded.get(name) == layer.bundle.hash or layer.problem is not None:
                 continue
-            bundle = layer.bundle
-            try:
-                sources = layer.sources()
-            except PolicyInvalid:  # changed since: the next poll reads it
-                continue
-            versions.record_files(name, bundle, sources)
-            self._recorded[name] = bundle.hash
+            versions.record_files(name, layer.bundle, layer.sources())
+            self._recorded[name] = layer.bundle.hash
         for gone in set(self._recorded) - set(self._tenants.layers) - {SHARED}:
             versions.record_removal(gone)
             del self._recorded[gone]
@@ -282,10 +323,18 @@ class ActiveBundles:
         self._on_refresh()
 
 
+def tools_fingerprint(known_tools: Collection[str]) -> str:
+    """Return a hash over what rules and their tests depend on in the tools."""
+    if not isinstance(known_tools, Mapping):
+        return content_hash(sorted(known_tools))
+    found = known_tools.items()
+    return content_hash([[name, tool.classification, tool.schema_hash, tool.enabled] for name, tool in found])
+
+
 def _files(directory: Path) -> list[Path]:
     """Every file that decides whether the bundle loads, for the poll."""
     try:
         read = yaml_files(directory)
-        return sorted({*read, *unread_files(directory)}) if read else []
+        return sorted({*read, *yaml_files(directory / TESTS), *unread_files(directory)}) if read else []
     except (OSError, PolicyInvalid):  # reading the files reports the error
         return []

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from codesdk.policy.bundles.bundle import Bundle, unreadable_bundle
 from codesdk.policy.bundles.bundle_files import rule_texts
-from codesdk.policy.bundles.layers import SESSION_FILE, make_session_layer, session_layer_from_texts
+from codesdk.policy.bundles.layers import SESSION_FILE, make_session_layer, session_layer_from_texts, tools_of_tenant
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.rollout import store
 from codesdk.storage.database import Database
@@ -33,13 +33,13 @@ class SessionRules:
         self._known_tools = known_tools
         self._cache: dict[str, Bundle] = {}
 
-    def check(self, text: str) -> Bundle:
-        """Parse a session's rules.
+    def check(self, text: str, tenant: str) -> Bundle:
+        """Parse the rules of a session of the tenant.
 
         Raises:
             PolicyInvalid: with line and column; also if a rule loosens the policy.
         """
-        return make_session_layer(text, self._known_tools)
+        return make_session_layer(text, tools_of_tenant(self._known_tools, tenant))
 
     def keep(self, unit: Unit, bundle: Bundle, text: str) -> str:
         """Store the text while opening a session. Return its hash."""
@@ -66,6 +66,7 @@ class SessionRules:
         if sources is None:
             return unreadable_bundle("The rules that this session was opened with are gone, so nothing is allowed.")
         try:
-            return session_layer_from_texts(rule_texts(sources), self._known_tools)
+            # Rules about tools that were removed since stay in force.
+            return session_layer_from_texts(rule_texts(sources), None)
         except PolicyInvalid as error:  # for example, stored by another version of CodeSDK
             return unreadable_bundle(f"The session's own rules cannot be read, so nothing is allowed: {error}")

@@ -16,9 +16,11 @@ from codesdk.domain.ids import IdKind, Ids, PrincipalId, TenantId
 from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
 from codesdk.policy.bundles.bundle import Bundle, Finding, make_bundle
 from codesdk.policy.bundles.bundle_files import BundleTexts
-from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
+from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers, tools_of_tenant
 from codesdk.policy.facts import ToolFacts
 from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.linting.linter import bundle_warnings, unknown_groups
+from codesdk.policy.linting.tool_schemas import ToolCatalog
 from codesdk.policy.rollout import store
 from codesdk.policy.rollout.session_rules import SessionRules
 from codesdk.policy.rollout.store import PinKey
@@ -33,9 +35,10 @@ from codesdk.policy.rollout.version_models import (
     VersionConflict,
     VersionUnknown,
 )
-from codesdk.policy.testing.cases import parse_expectations, run_cases
+from codesdk.policy.testing.cases import failed_tests, parse_expectations
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.store import known_groups
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +60,16 @@ _ACTS = {
 """Audit actions of changes by principals. `bootstrap/policy_audit.py` records changes of files."""
 
 
-def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str]) -> Bundle:
-    """Compile the bundle of these texts, with the restrictions of the layer.
+def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str] | None) -> Bundle:
+    """Compile the bundle of these texts, with the restrictions of the layer. `known_tools`: as for `load_bundle`.
 
     Raises:
         PolicyInvalid: with file, line and column.
     """
-    make = make_bundle if layer == SHARED else make_tenant_layer
-    return make(sources, known_tools, MESSAGE_PATH)
+    if layer == SHARED:
+        return make_bundle(sources, known_tools, MESSAGE_PATH)
+    own = tools_of_tenant(known_tools, layer) if known_tools is not None else None
+    return make_tenant_layer(sources, own, MESSAGE_PATH)
 
 
 def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], *, needed: bool = True) -> int:
@@ -73,19 +78,16 @@ def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFa
     Raises:
         TestsFailed: there are none, or some fail; names the first. PolicyInvalid: a test file is invalid.
     """
-    expectations = parse_expectations(sources, MESSAGE_PATH)
-    if not expectations and needed:
+    count = len(parse_expectations(sources, MESSAGE_PATH))
+    if not count and needed:
         advice = "Write tests for its rules (`codesdk policy test` runs them)."
         raise TestsFailed("The bundle has no tests, so it can't be promoted.", advice=advice)
-    failed = [result for result in run_cases(expectations, tools, bundle, every=False) if result.problem]
+    failed = failed_tests(sources, bundle, tools, MESSAGE_PATH)
     if failed:
-        told = [
-            f"{result.expectation.file}:{result.expectation.line}: {result.expectation.name}: {result.problem}"
-            for result in failed[:MAX_FAILURES_SHOWN]
-        ]
-        said = f"{len(failed)} of {len(expectations)} tests of the bundle fail, so it can't be promoted: {told[0]}"
+        told = [each.message for each in failed[:MAX_FAILURES_SHOWN]]
+        said = f"{len(failed)} of {count} tests of the bundle fail, so it can't be promoted: {told[0]}"
         raise TestsFailed(said, details={"failed": told})
-    return len(expectations)
+    return count
 
 
 class VersionService:
@@ -94,7 +96,7 @@ class VersionService:
     def __init__(
         self, database: Database, writer: Writer, ids: Ids, known_tools: Collection[str], clock: Clock
     ) -> None:
-        """`known_tools`: a live view of the dotted names of the shared tools."""
+        """`known_tools`: a live view of the tools that rules can name."""
         self._database = database
         self._writer = writer
         self._ids = ids
@@ -175,7 +177,7 @@ class VersionService:
 
         self._writer.run(work)
         _log.warning("policy %s of %s was promoted by %s", bundle.hash, layer, by)
-        return self._find(layer, bundle.hash), bundle.findings
+        return self._find(layer, bundle.hash), self._warnings(layer, bundle)
 
     def roll_back(
         self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "", *, force: bool = False
@@ -276,6 +278,13 @@ class VersionService:
         with self._database.read() as connection:
             return store.differences(connection, layer, bundle_hash)
 
+    def _warnings(self, layer: str, bundle: Bundle) -> tuple[Finding, ...]:
+        known = tools_of_tenant(self._known_tools, layer) if layer != SHARED else self._known_tools
+        schemas = ToolCatalog(known).schemas
+        with self._database.read() as connection:
+            groups = known_groups(connection, None if layer == SHARED else TenantId(layer))
+        return (*bundle_warnings(bundle, MESSAGE_PATH, schemas, None), *unknown_groups(bundle, MESSAGE_PATH, groups))
+
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _resolve(self, layer: str, wanted: BundleTexts | str) -> tuple[BundleTexts, Bundle]:
@@ -327,16 +336,16 @@ class VersionService:
 class RecordedBundles:
     """The bundles that the installation's database has in force, for commands that evaluate its calls again."""
 
-    def __init__(self, database: Database, known_tools: Collection[str]) -> None:
-        self._known_tools = known_tools
-        self._sessions = SessionRules(database, known_tools)
+    def __init__(self, database: Database) -> None:
+        self._sessions = SessionRules(database, ())
         self._layers: dict[str, Bundle] = {}
         with database.read() as connection:
             for layer in store.layers(connection):
                 bundle_hash = store.active_hash(connection, layer)
                 sources = store.text_of(connection, bundle_hash) if bundle_hash else None
                 if sources is not None:
-                    self._layers[layer] = build_layer(layer, sources, known_tools)
+                    # Their tools were checked when they came into force.
+                    self._layers[layer] = build_layer(layer, sources, None)
 
     @property
     def shared(self) -> Bundle | None:

@@ -15,6 +15,7 @@ from codesdk.domain.model import FrozenModel
 from codesdk.policy.schema import obligations
 from codesdk.policy.schema.conditions import check_condition
 from codesdk.policy.schema.host_patterns import host_pattern
+from codesdk.tenancy.principal import Role
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -56,6 +57,11 @@ Classes = Annotated[
 Modes = Annotated[
     tuple[PermissionMode, ...],
     BeforeValidator(_as_list, json_schema_input_type=PermissionMode | list[PermissionMode]),
+    Field(min_length=1),
+]
+Roles = Annotated[
+    tuple[Role, ...],
+    BeforeValidator(_as_list, json_schema_input_type=Role | list[Role]),
     Field(min_length=1),
 ]
 Hosts = Annotated[Names, AfterValidator(lambda names: tuple(host_pattern(name) for name in names))]
@@ -153,7 +159,7 @@ class Matcher(FrozenModel):
     classification: Classes | None = None
     tenant: Names | None = None
     principal: Names | None = None
-    roles: Names | None = None
+    roles: Roles | None = None
     """The principal has at least one of these roles."""
     labels: dict[str, Names] | None = None
     """The session has each of these labels, with a value that matches one of the patterns."""
@@ -279,6 +285,8 @@ class Rule(Matcher):
     """The contact for the rule."""
     expires: date | None = None
     """The last day (UTC) on which the rule applies. An expired rule is ignored."""
+    absent_ok: bool = False
+    """The tools and servers that the rule names may be missing from the installation."""
 
     @model_validator(mode="after")
     def _check_effect_fields(self) -> Rule:

@@ -158,6 +158,24 @@ def parse_expectations(sources: BundleTexts, directory: Path) -> list[Expectatio
     return found
 
 
+def failed_tests(
+    sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], directory: Path
+) -> list[PolicyInvalid]:
+    """Run a bundle's own tests. Return a problem for each that fails. `directory` appears in messages.
+
+    Raises:
+        PolicyInvalid: a test file is invalid.
+    """
+    results = run_cases(parse_expectations(sources, directory), tools, bundle, every=False)
+    return [
+        PolicyInvalid(
+            each.expectation.file, each.expectation.line, 1, f"The test `{each.expectation.name}` fails: {each.problem}"
+        )
+        for each in results
+        if each.problem
+    ]
+
+
 def run_cases(
     expectations: Iterable[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = True
 ) -> Iterator[CaseResult]:

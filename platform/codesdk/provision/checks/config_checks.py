@@ -22,7 +22,11 @@ def check_policy(settings: Settings) -> Check:
         profiles = load_profiles(settings.profiles_dir).bounds()
         registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles)
         found = ActiveBundles(
-            settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies()
+            settings.policies_dir,
+            registry.known_tools(),
+            SystemClock(),
+            tenants=settings.tenant_policies(),
+            enforce_tests=settings.enforces_policy_tests(),
         )
     except Fault as fault:
         fix = "Fix it: running processes keep the last valid version, and no process starts with this one"
