@@ -17,8 +17,11 @@ from codesdk.policy.matching.argument_conditions import glob_matcher
 from codesdk.policy.matching.compiled_rules import CompiledRule, compile_rule
 from codesdk.policy.matching.rule_examples import failed_example
 from codesdk.policy.matching.rule_index import RuleIndex
+from codesdk.policy.schema.command_options import Commands
 from codesdk.policy.schema.models import BundleFile, Rule
 from codesdk.policy.schema.obligations import normalize
+from codesdk.policy.shell.known_commands import extended_commands
+from codesdk.policy.shell.unsafe_options import KnownCommands
 
 MAX_RULES = 10_000
 
@@ -105,6 +108,7 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
             raise _invalid(
                 found[1].path, found[1].document.place((label,)), f"`{label}` is already set in `{found[0].path.name}`."
             )
+    commands = extended_commands(_commands(files))
     findings: list[Finding] = []
     rules: dict[str, CompiledRule] = {}
     for file in files:
@@ -118,7 +122,7 @@ def make_bundle(sources: BundleTexts, known_tools: Collection[str], directory: P
                     file.document.place(("rules", number, "id")),
                     f"The rule `{rule.id}` is already defined in {known.file}:{known.line}.",
                 )
-            rules[rule.id] = _compile(file, number, rule, place)
+            rules[rule.id] = _compile(file, number, rule, place, commands)
             findings.extend(_unknown_tools(file, number, rule, known_tools))
     if len(rules) > MAX_RULES:
         raise _invalid(directory, Position(1, 1), f"The bundle has {len(rules)} rules; the limit is {MAX_RULES}.")
@@ -179,10 +183,23 @@ def _check_enabled(file: _File, known_tools: Collection[str]) -> None:
             raise _invalid(file.path, place, f"There is no tool `{tool}` to enable.", nearest(tool, known_tools))
 
 
-def _compile(file: _File, number: int, rule: Rule, place: Position) -> CompiledRule:
+def _commands(files: Iterable[_File]) -> Commands:
+    """Return what all files know about commands; each command stands in one of them."""
+    found: dict[str, Path] = {}
+    commands: Commands = {}
+    for file in files:
+        for name, entry in file.model.commands.items():
+            if name in found:
+                place = file.document.place(("commands", name))
+                raise _invalid(file.path, place, f"The command `{name}` is already described in `{found[name].name}`.")
+            found[name] = file.path
+            commands[name] = entry
+    return commands
 
+
+def _compile(file: _File, number: int, rule: Rule, place: Position, commands: KnownCommands) -> CompiledRule:
     try:
-        compiled = compile_rule(rule, file.path.name, place.line)
+        compiled = compile_rule(rule, file.path.name, place.line, commands)
     except NotCanonical as error:
         raise _invalid(file.path, place, f"The rule `{rule.id}` cannot be hashed: {error.message}") from error
     failed = failed_example(compiled)
