@@ -102,6 +102,64 @@ def test_every_command_refuses_a_rule_that_names_a_tool_that_does_not_exist(run,
     assert (code, "cannot enable `workspace.exec`" in out, "unknown tool `mine.count`" in out) == (65, True, True)
 
 
+NOTED = """\
+version: 1
+commands:
+  mytool: {runs: --hook}
+  black: {harmless: --config}
+rules:
+- {id: tests, effect: allow, tool: workspace.exec, command: {any_of: [[pytest, ...], [uv, run, pytest, ...]]}}
+- {id: trusted, effect: allow, tool: workspace.exec, command: {any_of: [[[sort, unheard-of], ...]], trust_arguments: true}}
+- {id: mine, effect: allow, tool: workspace.exec, command: {any_of: [[mytool, ...], [black, ...], [npx, ...], [find, ...]]}}
+- {id: many, effect: allow, tool: workspace.exec, command: {any_of: [[[rg, sort, tar, curl, wget, man, cat], ...]]}}
+- {id: exact, effect: allow, tool: workspace.exec, command: {any_of: [[mypy]]}}
+- {id: asked, effect: ask, tool: workspace.exec, command: {any_of: [[git, ...]]}}
+"""
+
+
+def test_lint_notes_what_the_arguments_of_a_rule_let_through_and_exclude(run, tmp_path):
+    (tmp_path / "policy.yaml").write_text(NOTED)
+    code, out = run("lint", tmp_path, "--strict")
+    notes = [line.removeprefix(f"{tmp_path}/policy.yaml:") for line in out.splitlines() if ": note: " in line]
+    assert code == 0
+    assert f"{tmp_path}: nothing found" in out
+    tests, *others = notes
+    assert tests.startswith(
+        "6:1: note: The rule `tests`: `pytest ...`, `uv run pytest ...` excludes what runs code (`-p`, "
+    )
+    assert "what deletes files (`--basetemp`, `--cache-clear`)" in tests
+    assert others == [
+        (
+            "7:1: note: The rule `trusted`: `sort ...` also allows what runs code (`--compress-program`), what writes files (`-o`, "
+            "`--output`), because of `trust_arguments`."
+        ),
+        (
+            "7:1: note: The rule `trusted`: `unheard-of ...` allows every option; if some run code or write, list them under "
+            "`commands`."
+        ),
+        (
+            "8:1: note: The rule `mine`: `black ...` also allows what reads configuration (`--config`), because the bundle lists "
+            "them as harmless."
+        ),
+        "8:1: note: The rule `mine`: `mytool ...` excludes what runs code (`--hook`).",
+        *[line for line in others if "`npx ...` excludes" in line and line.endswith("the command that it runs.")],
+        "8:1: note: The rule `mine`: `find ...` excludes tests that run, write or delete (`-exec`, `-fprint`, `-delete`).",
+        (
+            "9:1: note: The rule `many`: `...` excludes the arguments of `curl`, `man`, `rg`, `sort`, `tar`, `wget` that run code "
+            "or write."
+        ),
+    ]
+
+
+def test_lint_notes_are_no_findings_in_any_format(run, tmp_path):
+    (tmp_path / "policy.yaml").write_text(NOTED)
+    told = json.loads(run("lint", tmp_path, "--format", "json")[1])
+    assert told["findings"] == 0
+    assert {item["kind"] for item in told["items"]} == {"note"}
+    assert "::notice file=" in run("lint", tmp_path, "--format", "github")[1]
+    assert ET.fromstring(run("lint", tmp_path, "--format", "junit")[1].encode()).get("tests") == "0"
+
+
 def test_lint_is_strict_about_warnings_only_where_it_is_told(run, tmp_path):
     (tmp_path / "policy.yaml").write_text("version: 1\nrules:\n- {id: a, effect: allow}\n")
     assert run("lint", tmp_path)[0] == 0

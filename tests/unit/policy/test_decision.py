@@ -260,7 +260,7 @@ def test_an_unknown_classification_of_tool_falls_to_the_default(write_bundle):
         ("pytest && curl x", "No rule allows `curl x`; the bundle"),
         (
             "rg --pre=x y",
-            "`rg --pre=x y`: the rule `search` does not cover `--pre=x`, which can run or write something",
+            "`rg --pre=x y`: the rule `search` does not cover `--pre=x`, which runs code",
         ),
         ("pytest -q; git push --force", "the rule `push` forbids one of its options"),
         ("A=1 pytest", "the rule `tests` does not allow setting the variable `A`"),

@@ -9,7 +9,7 @@ from codesdk.cli.policy.loading import bundle_directory, known_tools, load, owni
 from codesdk.cli.policy.reports import Item, Kind, Report, write, write_findings
 from codesdk.domain.clock import SystemClock
 from codesdk.errors import ExitCode
-from codesdk.policy import Bundle, lint
+from codesdk.policy import Bundle, covered_options, lint, load_bundle
 from codesdk.policy.testing.cases import CaseResult, coverage, read_expectations, run_cases
 from codesdk.policy.testing.mutation import Mutant, run_mutants
 
@@ -20,7 +20,9 @@ def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
     tools = known_tools(place)
     day, is_shared = SystemClock().now().date(), owning_tenant(place) is None
     findings = lint(place, list(tools), tool_schemas=tools, day=day, may_enable=is_shared)
-    return write_findings(str(place), findings, form, strict=strict)
+    usable = not any(finding.fatal for finding in findings)
+    notes = covered_options(load_bundle(place, list(tools)), place) if usable else ()
+    return write_findings(str(place), findings, form, strict=strict, notes=notes)
 
 
 def run_tests(directory: Path | None, form: Format, *, mutants: bool, cover: bool) -> int:

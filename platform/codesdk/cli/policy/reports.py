@@ -15,8 +15,8 @@ from codesdk.errors import ExitCode
 from codesdk.policy.bundles.bundle import Finding as PolicyFinding
 from codesdk.registry import Finding as ManifestFinding
 
-Kind = Literal["error", "warning", "passed"]
-_STYLE = {"error": "red", "warning": "yellow", "passed": "green"}
+Kind = Literal["error", "warning", "note", "passed"]
+_STYLE = {"error": "red", "warning": "yellow", "note": "cyan", "passed": "green"}
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,16 @@ def write(report: Report, form: Format) -> None:
 
 
 def write_findings(
-    where: str, findings: Sequence[PolicyFinding | ManifestFinding], form: Format, *, strict: bool
+    where: str,
+    findings: Sequence[PolicyFinding | ManifestFinding],
+    form: Format,
+    *,
+    strict: bool,
+    notes: Sequence[PolicyFinding] = (),
 ) -> int:
-    """Print what a lint found. Returns 65 if a finding is fatal, and 1 for any other with `strict`."""
+    """Print what a lint found, and notes. Returns 65 if a finding is fatal, and 1 for any other with `strict`."""
     items = [Item(f.file, f.line, f.column, f.message, "error" if f.fatal else "warning") for f in findings]
+    items += [Item(note.file, note.line, note.column, note.message, "note") for note in notes]
     fatal = any(finding.fatal for finding in findings)
     summary = f"{where}: {len(findings)} finding{'s' * (len(findings) != 1)}" if findings else f"{where}: nothing found"
     write(Report("lint", items, summary, {"findings": len(findings), "usable": not fatal}), form)
@@ -92,11 +98,12 @@ def _annotation(item: Item) -> str:
         return text
 
     where = f"file={escaped(item.file, more=':,')},line={item.line},col={item.column}"
-    return f"::{item.kind} {where}::{escaped(f'{item.name}: ' if item.name else '')}{escaped(item.message)}"
+    kind = "notice" if item.kind == "note" else item.kind
+    return f"::{kind} {where}::{escaped(f'{item.name}: ' if item.name else '')}{escaped(item.message)}"
 
 
 def _junit(report: Report) -> str:
-    tests = [item for item in report.items if item.name or item.kind != "passed"]
+    tests = [item for item in report.items if item.name or item.kind not in ("passed", "note")]
     failures = sum(item.kind == "error" for item in tests)
     suite = ET.Element("testsuite", name=f"policy {report.title}", tests=str(len(tests)), failures=str(failures))
     for item in tests:

@@ -17,8 +17,11 @@ from codesdk.policy.linting.unmatchable_rules import rule_problems
 from codesdk.policy.matching.compiled_rules import CompiledRule, compile_rule
 from codesdk.policy.matching.rule_examples import failed_example
 from codesdk.policy.matching.rule_index import RuleIndex
+from codesdk.policy.schema.command_options import Commands
 from codesdk.policy.schema.models import BundleFile, Rule
 from codesdk.policy.schema.obligations import normalize
+from codesdk.policy.shell.known_commands import extended_commands
+from codesdk.policy.shell.unsafe_options import KnownCommands
 
 MAX_RULES = 10_000
 
@@ -105,12 +108,13 @@ def make_bundle(
     defaults = [file.model.default for file in files if file.model.default is not None]
     tools = ToolCatalog(known_tools) if known_tools is not None else None
     problems = [*_repeated(files, "name"), *_repeated(files, "default")]
+    commands = extended_commands(_commands(files, problems))
     rules: dict[str, CompiledRule] = {}
     for file in files:
         problems += _wrongly_enabled(file, known_tools, may_enable=may_enable)
         for number, rule in enumerate(file.model.rules):
             try:
-                compiled = _compile(file, number, rule, rules)
+                compiled = _compile(file, number, rule, rules, commands)
             except PolicyInvalid as error:
                 problems.append(error)
                 continue
@@ -188,13 +192,29 @@ def _wrongly_enabled(file: _File, known_tools: Collection[str] | None, *, may_en
             yield _invalid(file.path, place, f"There is no tool `{tool}` to enable.", nearest(tool, known_tools))
 
 
-def _compile(file: _File, number: int, rule: Rule, known: Mapping[str, CompiledRule]) -> CompiledRule:
+def _commands(files: Iterable[_File], problems: list[PolicyInvalid]) -> Commands:
+    """Return what all files know about commands; each command stands in one of them."""
+    found: dict[str, Path] = {}
+    commands: Commands = {}
+    for file in files:
+        for name, entry in file.model.commands.items():
+            if name in found:
+                message = f"The command `{name}` is already described in `{found[name].name}`."
+                problems.append(_invalid(file.path, file.document.place(("commands", name)), message))
+            found[name] = file.path
+            commands[name] = entry
+    return commands
+
+
+def _compile(
+    file: _File, number: int, rule: Rule, known: Mapping[str, CompiledRule], commands: KnownCommands
+) -> CompiledRule:
     place = file.document.place(("rules", number))
     if (other := known.get(rule.id)) is not None:
         message = f"The rule `{rule.id}` is already defined in {other.file}:{other.line}."
         raise _invalid(file.path, file.document.place(("rules", number, "id")), message)
     try:
-        compiled = compile_rule(rule, file.path.name, place.line)
+        compiled = compile_rule(rule, file.path.name, place.line, commands)
     except NotCanonical as error:
         raise _invalid(file.path, place, f"The rule `{rule.id}` cannot be hashed: {error.message}") from error
     failed = failed_example(compiled)

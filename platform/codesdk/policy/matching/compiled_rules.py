@@ -21,7 +21,9 @@ from codesdk.policy.schema.models import CommandMatcher, GlobToken, Matcher, Rul
 from codesdk.policy.shell.allow_wrappers import wrapped_commands
 from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line, analyze_unclear
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.known_commands import known_commands
 from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
+from codesdk.policy.shell.unsafe_options import KnownCommands
 
 
 class MatchOutcome(Enum):
@@ -81,7 +83,7 @@ class PolicyInput:
 class CompiledMatcher:
     """A compiled `Matcher`, split into tests on the tool, the subject and the input."""
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: Matcher, known: KnownCommands | None = None) -> None:
         self._matcher = matcher
         self._tool = glob_matcher(matcher.tool) if matcher.tool else None
         self._server = glob_matcher(matcher.server) if matcher.server else None
@@ -89,7 +91,7 @@ class CompiledMatcher:
         self._subject = _subject_tests(matcher)
         self._arguments = compile_arguments(matcher.args) if matcher.args else None
         self._condition = Condition(matcher.when) if matcher.when else None
-        self.patterns = _patterns(matcher.command) if matcher.command else ()
+        self.patterns = _patterns(matcher.command, known or known_commands()) if matcher.command else ()
         self.words = _first_words(self.patterns)
         """First words that the patterns can match; None if any word can."""
         self._any_word = tuple(pattern for pattern in self.patterns if pattern.tokens[0].glob is not None)
@@ -230,6 +232,8 @@ class CompiledRule:
     hash: str = field(repr=False)
     matcher: CompiledMatcher = field(repr=False, compare=False)
     unless: CompiledMatcher | None = field(repr=False, compare=False)
+    commands: KnownCommands = field(repr=False, compare=False)
+    """The commands that the rule's bundle knows."""
     layer: str = ""
     """`tenant` or `session`; empty for the shared bundle."""
 
@@ -281,20 +285,24 @@ class CompiledRule:
         return Match(MatchOutcome.NO, "its exception holds") if holds else found
 
 
-def compile_rule(rule: Rule, file: str, line: int) -> CompiledRule:
-    """Compile one rule.
+def compile_rule(rule: Rule, file: str, line: int, commands: KnownCommands | None = None) -> CompiledRule:
+    """Compile one rule; without `commands`, for a bundle that adds none.
 
     Raises:
         NotCanonical: a number in it can't be represented exactly in JSON.
     """
     written = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"examples"}, context=UNREDACTED)
+    commands = commands or known_commands()
+    if commands.additions and any(each is not None and each.command is not None for each in (rule, rule.unless)):
+        written = {**written, "commands": commands.additions}
     return CompiledRule(
         rule=rule,
         file=file,
         line=line,
         hash=content_hash(written),
-        matcher=CompiledMatcher(rule),
-        unless=CompiledMatcher(rule.unless) if rule.unless else None,
+        matcher=CompiledMatcher(rule, commands),
+        unless=CompiledMatcher(rule.unless, commands) if rule.unless else None,
+        commands=commands,
     )
 
 
@@ -333,7 +341,7 @@ def _literal_names(names: tuple[str, ...] | None) -> tuple[str, ...]:
     return () if any(mark in name for name in names or () for mark in "*?[") else names or ()
 
 
-def _patterns(command: CommandMatcher) -> tuple[Pattern, ...]:
+def _patterns(command: CommandMatcher, known: KnownCommands) -> tuple[Pattern, ...]:
     patterns = []
     for tokens in command.any_of:
         rest = tokens[-1] == REST
@@ -345,6 +353,7 @@ def _patterns(command: CommandMatcher) -> tuple[Pattern, ...]:
                 forbid_flags=command.forbid_flags,
                 env=frozenset(command.env),
                 trust_arguments=command.trust_arguments,
+                known=known,
             )
         )
     return tuple(patterns)

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from codesdk.domain.decisions import Classification, Effect, GrantKind, GroupName, Obligations, PermissionMode
 from codesdk.domain.model import FrozenModel
 from codesdk.policy.schema import obligations
+from codesdk.policy.schema.command_options import Commands
 from codesdk.policy.schema.conditions import check_condition
 from codesdk.policy.schema.host_patterns import host_pattern
 from codesdk.tenancy.principal import Role
@@ -316,6 +317,8 @@ class BundleFile(FrozenModel):
     """The effect if no rule matches; deny if None."""
     enable: tuple[str, ...] = ()
     """Tools to enable that their manifests disable."""
+    commands: Commands = {}
+    """What the bundle knows about commands beyond the packaged list: options that run or write, which `...` doesn't cover."""
     rules: tuple[Rule, ...] = ()
 
 

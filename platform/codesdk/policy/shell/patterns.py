@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import translate
 
+from codesdk.policy.schema.command_options import ArgumentEffect
 from codesdk.policy.shell.commands import SimpleCommand
-from codesdk.policy.shell.unsafe_options import unsafe_arguments
+from codesdk.policy.shell.known_commands import known_commands
+from codesdk.policy.shell.unsafe_options import KnownCommands
 from codesdk.policy.shell.words import Word
 
 REST = "..."
@@ -31,6 +33,17 @@ _SYNONYMS = {
     "a": ("--all",),
     "i": ("--interactive", "--in-place"),
 }
+
+
+EFFECT_PHRASES = {
+    ArgumentEffect.RUNS: "runs code",
+    ArgumentEffect.WRITES: "writes files",
+    ArgumentEffect.DELETES: "deletes files",
+    ArgumentEffect.CONFIGURES: "reads configuration",
+    ArgumentEffect.NETWORK: "sends or fetches data",
+    None: "can run or write something",
+}
+"""What people are told about an argument that `...` doesn't cover."""
 
 
 class Fit(IntEnum):
@@ -71,6 +84,8 @@ class Pattern:
     env: frozenset[str] = frozenset()
     """Variables that may be set in front of the command."""
     trust_arguments: bool = False
+    known: KnownCommands = field(default_factory=known_commands, repr=False)
+    """The commands whose unsafe arguments `...` doesn't cover."""
 
     def allows(self, command: SimpleCommand) -> str:
         """Return why the pattern doesn't cover a command of the allow view; empty if it does."""
@@ -122,9 +137,9 @@ class Pattern:
         if self.any_flag and not any(has_flag(words[1:], flag) is Fit.YES for flag in self.any_flag):
             return "requires an option that it lacks"
         if self.rest and not self.trust_arguments:
-            for index in unsafe_arguments(name, words):
+            for index, effect in self.known.unsafe_arguments(name, words):
                 if index >= len(self.tokens) or index == 0:
-                    return f"does not cover `{words[index].text[:40]}`, which can run or write something"
+                    return f"does not cover `{words[index].text[:40]}`, which {EFFECT_PHRASES[effect]}"
         return ""
 
     def may_match(self, command: SimpleCommand) -> Fit:

@@ -1,13 +1,28 @@
-"""Checks for unsafe arguments of commands for which a list of options is not enough."""
+"""Checks for unsafe arguments of commands whose arguments are programs, so that a list of options is not enough."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from codesdk.policy.shell import awk, sed
-from codesdk.policy.shell.options import Options, WordIndexes, dangerous_options
+from codesdk.policy.shell.conditional_expressions import evaluated_words
+from codesdk.policy.shell.nested_command_wrappers import AWKS, EVALUATORS
+from codesdk.policy.shell.options import WordIndexes
 from codesdk.policy.shell.words import Word
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Reads the arguments of one command."""
+
+    find: Callable[[Sequence[Word]], WordIndexes]
+    excludes: str
+    """What it flags, for people."""
+    reads_values: bool = False
+    """The check handles unknown values itself. Otherwise any variable is unsafe, because it may be any argument."""
+
 
 _ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~|(.*/)?\.\.(/|$))")
 
@@ -145,56 +160,11 @@ _GIT_SAFE_GLOBALS = (
     "--no-replace-objects",
     "--version",
 )
-_GIT_WHOLE = frozenset(
-    [
-        "config",
-        "filter-branch",
-        "difftool",
-        "mergetool",
-        "credential",
-        "send-email",
-        "instaweb",
-        "daemon",
-        "hook",
-        "maintenance",
-        "shell",
-        "remote-ext",
-        "remote-fd",
-        "upload-pack",
-        "receive-pack",
-        "upload-archive",
-        "cvsserver",
-        "p4",
-        "svn",
-        "fast-import",
-    ]
-)
 _GIT_PAIRS = {"bisect": "run", "submodule": "foreach", "rebase": "--interactive", "help": "--web"}
-_GIT_OPTIONS = Options(
-    (
-        "--ext-diff",
-        "--output",
-        "--output-directory",
-        "--exec",
-        "--upload-pack",
-        "--receive-pack",
-        "--open-files-in-pager",
-        "--extcmd",
-        "--template",
-        "--config",
-        "--config-env",
-        "--exec-path",
-        "--interactive",
-    )
-)
-_GIT_SHORT = {
-    "grep": Options(short="O", values="efABCm"), "archive": Options(short="o"), "format-patch": Options(short="o", values="v"),
-    "clone": Options(short="uc", values="obj"), "rebase": Options(short="xi", values="Xs"), "init": Options(),
-}  # fmt: skip
 
 
 def git(words: Sequence[Word]) -> WordIndexes:
-    """Flag global options except harmless ones, subcommands that run programs, and options that do."""
+    """Flag global options except harmless ones, and arguments that make some subcommands run programs."""
     at = 1
     while at < len(words) and words[at].text.startswith("-"):
         if words[at].text not in _GIT_SAFE_GLOBALS:
@@ -203,14 +173,9 @@ def git(words: Sequence[Word]) -> WordIndexes:
     if at >= len(words):
         return
     subcommand = words[at].text
-    if subcommand in _GIT_WHOLE or words[at].glob:
-        yield at
     for index, word in enumerate(words[at + 1 :], at + 1):
         if word.text.startswith(("ext::", "fd::")) or word.text == _GIT_PAIRS.get(subcommand):
             yield index
-    for options in (_GIT_OPTIONS, _GIT_SHORT.get(subcommand)):
-        if options is not None:
-            yield from (index + at for index in dangerous_options(options, words[at:]))
 
 
 def date(words: Sequence[Word]) -> WordIndexes:
@@ -273,3 +238,24 @@ def assigned_variables(words: Sequence[Word]) -> WordIndexes:
 def dot_commands(words: Sequence[Word]) -> WordIndexes:
     """Flag dot commands, such as `sqlite3 db '.shell id'` or `-cmd`."""
     yield from (index for index, word in enumerate(words) if index and re.search(r"(^|\n)\s*\.", word.text))
+
+
+_SUBSCRIPTS = Check(subscripts, "words that may evaluate a subscript")
+CHECKS = {
+    **dict.fromkeys(AWKS, Check(awk_program, "programs that do more than read and print")),
+    **dict.fromkeys(EVALUATORS, _SUBSCRIPTS),
+    **dict.fromkeys(
+        ("test", "[", "[["), Check(evaluated_words, "words that may evaluate a subscript", reads_values=True)
+    ),
+    **dict.fromkeys(("find", "gfind"), Check(find, "tests that run, write or delete (`-exec`, `-fprint`, `-delete`)")),
+    **dict.fromkeys(("sed", "gsed"), Check(sed_script, "`-i`, `-f` and scripts that run or write")),
+    **dict.fromkeys(("make", "gmake"), Check(assigned_variables, "assignments of variables")),
+    **dict.fromkeys(("sqlite3", "psql"), Check(dot_commands, "dot commands")),
+    **dict.fromkeys(("hostname", "uniq", "xxd"), Check(second_operand, "a second operand, which is written")),
+    "tar": Check(tar, "remote archives and writes outside the workspace"),
+    "git": Check(git, "global options, and arguments that run programs"),
+    "date": Check(date, "operands that set the clock"),
+    "command": Check(command_query, "everything but `-v` and `-V`", reads_values=True),
+    "printf": Check(printf, "`-v` and `%n`, which assign variables"),
+}
+"""By command; each flags what a list of options can't express."""

@@ -45,7 +45,7 @@ def _mutations(rule: CompiledRule) -> Iterator[tuple[str, CompiledRule | None]]:
             made = Rule.model_validate(mutated)
         except ValidationError:  # the damaged rule is not valid, for example an allow with an approval
             continue
-        yield damage, replace(compile_rule(made, rule.file, rule.line), layer=rule.layer)
+        yield damage, replace(compile_rule(made, rule.file, rule.line, rule.commands), layer=rule.layer)
 
 
 def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
