@@ -49,7 +49,7 @@ def shown_effects(tool: Tool, given: Mapping[str, Any], views: ShellViews | None
         {
             "text": one.phrase,
             "effects": sorted(effect.value for effect in one.effects),
-            "command": command_words(one.command),
+            "command": [word.text + "…" * word.dynamic for word in one.command.words],
         }
         for one in all_effects(views.seen)
     ]
