@@ -77,6 +77,13 @@ class Browser:
         """What a script finds in the page."""
         return self.call("Runtime.evaluate", {"expression": script, "returnByValue": True})["result"].get("value")
 
+    def wait(self, script: str) -> None:
+        """Wait until a script finds what it looks for. The page may be replaced meanwhile."""
+        ends = time.monotonic() + LIMIT_S
+        while self.look(f"document.readyState == 'complete' && ({script})") is not True:
+            assert time.monotonic() < ends, f"{script}: not in time; the page says {self.text()!r}"
+            time.sleep(0.05)
+
     def text(self) -> str:
         """What a person reads."""
         return str(self.look("document.body.innerText"))

@@ -243,11 +243,11 @@ def _principal_name(services: Services, principal: object) -> str:
 
 
 def _same_site(request: Request, public_url: str) -> bool:
-    """Return whether our own page sent the form. Programs that send neither header are accepted: they have the link."""
+    """Return whether our own page sent the form. Programs that send none of the headers are accepted: they have the link."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin = request.headers.get("origin")
+    origin = request.headers.get("origin", request.headers.get("referer"))
     # A proxy may have changed the Host header; the public URL is then the browser's origin.
     own = {request.headers.get("host"), urlsplit(public_url).netloc} - {None, ""}
     return origin is None or urlsplit(origin).netloc in own  # pages without an origin send `null`

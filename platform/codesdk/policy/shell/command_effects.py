@@ -116,9 +116,10 @@ _WRAPPER_EFFECTS = {
     "ssh": (CommandEffect.NETWORK,),
     **dict.fromkeys(("npx", "bunx", "uvx", "pipx"), (CommandEffect.INSTALLS,)),
 }
-_SAME_AS = {"pip3": "pip", "bsdtar": "tar", "gtar": "tar", "gsed": "sed", "gfind": "find", "fdfind": "fd"}
-_LISTED_APART = frozenset(("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"))
-"""Options of `find` and `fd` that run a command, which has effects of its own."""
+_SAME_AS = {"bsdtar": "tar", "gtar": "tar", "gsed": "sed", "gfind": "find", "fdfind": "fd"}
+_RUNS_ANOTHER = frozenset(("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"))
+_HARMLESS = {"git": frozenset(("-C",)), "find": _RUNS_ANOTHER, "fd": _RUNS_ANOTHER}
+"""Options that policy is careful about and that add no effect: the command that `find -exec` runs has its own."""
 _LIMITED = frozenset((CommandEffect.READS, CommandEffect.NETWORK))
 _MAX_SHOWN = 40
 
@@ -139,7 +140,8 @@ def _of_name(name: str, words: Sequence[Word]) -> tuple[frozenset[CommandEffect]
     is_wrapper = name in WRAPPERS or name in ARGUMENTS_AS_SCRIPT
     if is_wrapper and any(inner.words or inner.script for inner in nested_commands(name, words)):
         return frozenset(_WRAPPER_EFFECTS.get(name, ())), ()
-    return _of_table(_SAME_AS.get(re.sub(r"^(pip|python)[0-9.]+$", r"\1", name), name), words)
+    plain = re.sub(r"^pip[0-9.]+$", "pip", name)
+    return _of_table(_SAME_AS.get(plain, plain), words)
 
 
 def _of_interpreter(name: str, words: Sequence[Word]) -> tuple[frozenset[CommandEffect], tuple[int, ...]]:
@@ -193,8 +195,8 @@ def _unclear(name: str, words: Sequence[Word], effects: set[CommandEffect]) -> I
     entry = UNSAFE_BY_COMMAND.get(name)
     if entry is None or entry.whole or not effects <= _LIMITED:
         return
-    apart = _LISTED_APART if name in ("find", "fd") else ()
-    yield from (index for index in unsafe_arguments(name, words) if words[index].text not in apart)
+    harmless = _HARMLESS.get(name, ())
+    yield from (index for index in unsafe_arguments(name, words) if words[index].text not in harmless)
 
 
 def _operands(name: str, words: Sequence[Word]) -> list[int]:
