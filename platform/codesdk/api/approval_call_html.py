@@ -58,20 +58,20 @@ def effects(shown: Mapping[str, Any]) -> Iterator[str]:
     # The effects say more than the sentence about the tool's classification, which comes first.
     begin = 1 if groups and shown.get("classification") not in (None, "read-only") else 0
     unread = [str(each) for each in _lines(shown.get("risk"))[begin:]]
-    if not groups and not unread:
+    commands = list(_commands(shown.get("commands"))) if not groups else []  # of approvals from before an upgrade
+    if not groups and not unread and not commands:
         return
     yield '<section><h2>What it can do</h2><ul class="effects">'
     alone = len(groups) == 1 and len(groups[0].commands) == 1
     for group in groups:
-        commands = () if alone else group.commands
-        codes = " ".join(f"<code>{escape(line(command))}</code>" for command in commands)
+        told = () if alone else group.commands
+        codes = " ".join(f"<code>{escape(line(command))}</code>" for command in told)
         name = group.severity.name.lower()
         text = escape(line(group.text))
         yield f'<li class="{name}"><strong>{text[:1].upper()}{text[1:]}</strong>{codes}</li>'
     yield from (f'<li class="high"><strong>{escape(line(each))}</strong></li>' for each in unread)
     yield "</ul>"
-    if not groups:
-        yield from _commands(shown.get("commands"))
+    yield from ("<p>Every command in it:</p>", *commands) if commands else ()
     yield "</section>"
 
 
@@ -88,7 +88,7 @@ def scripts(shown: Mapping[str, Any]) -> Iterator[str]:
         left = script.get("left_out")
         more = f"<p>{left} more characters are not shown.</p>" if isinstance(left, int) else ""
         is_open = " open" if count < _FOLD_SCRIPTS_FROM else ""
-        yield f'<details class="more"{is_open}><summary><strong>Script {name}</strong> <span class="soft">{_count(count)}</span></summary>'
+        yield f'<details class="fold"{is_open}><summary><strong>Script {name}</strong> <span class="soft">{_count(count)}</span></summary>'
         yield f"{_block(text)}{more}</details>"
 
 

@@ -152,8 +152,9 @@ def _details(view: ApprovalView) -> Iterator[str]:
         for name, value in approval.shown.items()
         if name not in _SHOWN_ABOVE and name != "bound"
     }
-    ids = {"Approval": approval.id, "Digest": approval.digest}
-    yield '<details class="more"><summary>Details and hashes</summary>'
+    voters = ", ".join(vote.by for vote in approval.votes)
+    ids = {"Voters": voters, "Approval": approval.id, "Digest": approval.digest}
+    yield '<details class="fold"><summary>Details and hashes</summary>'
     yield call_html.facts({**rest, **dict(call_html.fingerprints(approval.shown)), **ids})
     yield "</details>"
 

@@ -61,7 +61,7 @@ main{{max-width:46rem;margin:0 auto;padding:1rem}}
 h1{{font-size:1.35rem;line-height:1.25;margin:.1rem 0 .8rem}}
 h2{{font-size:1rem;margin:0 0 .5rem}}
 p{{margin:.4rem 0}}
-section,details.more,.outcome,.note,fieldset{{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:.8rem 1rem;margin:0 0 .8rem}}
+section,details.fold,.outcome,.note,fieldset{{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:.8rem 1rem;margin:0 0 .8rem}}
 .soft,dt{{color:var(--soft)}}
 .small{{font-size:.875rem}}
 .tool{{color:var(--soft);margin:0;font-size:.9rem}}

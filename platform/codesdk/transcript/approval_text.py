@@ -82,11 +82,14 @@ def marked_words(words: Sequence[str], marked: Sequence[int]) -> list[Piece]:
     pieces: list[Piece] = []
     for index, word in enumerate(words):
         is_marked = index in marked
-        if pieces and is_marked and pieces[-1].marked:
-            pieces[-1] = Piece(f"{pieces[-1].text} {_typed(word)}", marked=True)
-            continue
-        pieces += [Piece(" ")] * (index > 0)
-        pieces.append(Piece(_typed(word), is_marked))
+        if pieces and is_marked == pieces[-1].marked:
+            pieces[-1] = Piece(f"{pieces[-1].text} {_typed(word)}", is_marked)
+        elif pieces:
+            space = " " if is_marked else ""
+            pieces[-1] = Piece(pieces[-1].text + space, pieces[-1].marked)
+            pieces.append(Piece(_typed(word) if is_marked else f" {_typed(word)}", is_marked))
+        else:
+            pieces.append(Piece(_typed(word), is_marked))
     return pieces
 
 
