@@ -16,6 +16,8 @@ from codesdk.transcript.rendering import line
 
 MAX_COMMANDS = 6
 """Commands of one kind in a terminal or a message; the approval page lists all of them."""
+MAX_CHARACTERS = 160
+"""Characters of one command there."""
 
 
 class Severity(IntEnum):
@@ -63,7 +65,8 @@ def effect_lines(shown: Mapping[str, Any]) -> list[str]:
     lines = []
     for group in effect_groups(shown):
         more = len(group.commands) - MAX_COMMANDS
-        commands = [*group.commands[:MAX_COMMANDS], *([f"and {more} more"] if more > 0 else [])]
+        commands = [_shortened(command) for command in group.commands[:MAX_COMMANDS]]
+        commands += [f"and {more} more"] if more > 0 else []
         lines.append(line(f"{group.text}: {'; '.join(commands)}" if commands else group.text))
     return lines
 
@@ -95,7 +98,15 @@ def marked_words(words: Sequence[str], marked: Sequence[int]) -> list[Piece]:
 
 def cause_line(shown: Mapping[str, Any]) -> str:
     """The same as text, with `[` and `]` around marked words: `[git push --force] origin main`."""
-    return line("".join(f"[{piece.text}]" if piece.marked else piece.text for piece in cause_pieces(shown)))
+    return line(
+        "".join(
+            f"[{_shortened(piece.text)}]" if piece.marked else _shortened(piece.text) for piece in cause_pieces(shown)
+        )
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
 
 
 def line_pieces(shown: Mapping[str, Any]) -> list[Piece]:

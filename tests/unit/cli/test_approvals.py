@@ -140,3 +140,12 @@ def test_what_it_can_do_its_cause_and_the_votes_are_on_the_screen():
         assert line in lines, lines
     assert "Requires   one more of finance or leads" in detail_lines(approval(shown=shown, demands=demands), 100.0)
     assert "  publishes to a remote, rewrites history (-f)" in list(summary_lines([approval(shown=shown)], 10.0))
+
+
+def test_long_and_many_commands_are_shortened_on_the_screen():
+    effects = [
+        {"text": "deletes files", "effects": ["deletes"], "command": ["rm", str(number) * 500]} for number in range(9)
+    ]
+    (told,) = [line for line in detail_lines(approval(shown={"effects": effects}), 1.0) if line.startswith("Effect")]
+    assert told.endswith("; and 3 more")
+    assert len(told) < 1100
