@@ -29,15 +29,31 @@ class Browser:
         """Every address that the page asked for."""
         self.violations: list[str] = []
         """What the console said."""
+        self.exceptions: list[str] = []
+        """Errors of scripts."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attached = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})
         self._session: str | None = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-        self.call("Emulation.setDeviceMetricsOverride", phone)
+        self.view()
 
     _session = None
+
+    def view(self, width: int = 390, height: int = 844, *, scale: float = 2, dark: bool = False) -> None:
+        """The size of the screen in CSS pixels, a phone's below 800, and the preferred colours."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 800}
+        self.call("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def key(self, name: str, *, code: int, loads: bool = False, text: str = "") -> None:
+        """Press a key of the keyboard. `loads`: wait for the page that follows."""
+        for kind in ("keyDown", "keyUp"):
+            pressed: dict[str, Any] = {"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code}
+            self.call("Input.dispatchKeyEvent", pressed | ({"text": text} if text and kind == "keyDown" else {}))
+        if loads:
+            self._loaded()
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """One command and its result; events that come in between are noted."""
@@ -61,6 +77,13 @@ class Browser:
         """What a script finds in the page."""
         return self.call("Runtime.evaluate", {"expression": script, "returnByValue": True})["result"].get("value")
 
+    def wait(self, script: str) -> None:
+        """Wait until a script finds what it looks for. The page may be replaced meanwhile."""
+        ends = time.monotonic() + LIMIT_S
+        while self.look(f"document.readyState == 'complete' && ({script})") is not True:
+            assert time.monotonic() < ends, f"{script}: not in time; the page says {self.text()!r}"
+            time.sleep(0.05)
+
     def text(self) -> str:
         """What a person reads."""
         return str(self.look("document.body.innerText"))
@@ -82,8 +105,14 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         """The whole page as PNG."""
-        shot = self.call("Page.captureScreenshot", {"captureBeyondViewport": True})
-        path.write_bytes(base64.b64decode(shot["data"]))
+        self._shoot(path, captureBeyondViewport=True)
+
+    def screenshot(self, path: Path) -> None:
+        """What the screen shows, as PNG."""
+        self._shoot(path)
+
+    def _shoot(self, path: Path, **how: Any) -> None:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", how)["data"]))
 
     def _loaded(self) -> None:
         ends = time.monotonic() + LIMIT_S
@@ -102,6 +131,8 @@ class Browser:
         match heard.get("method"):
             case "Network.requestWillBeSent":
                 self.requested.append(heard["params"]["request"]["url"])
+            case "Runtime.exceptionThrown":
+                self.exceptions.append(json.dumps(heard["params"]["exceptionDetails"]))
             case "Log.entryAdded":
                 self.violations.append(heard["params"]["entry"]["text"])
             case _:

@@ -166,6 +166,11 @@ class ApprovalService:
         with self._database.read() as connection:
             return store.can_vote(connection, approval, by)
 
+    def eligible_voters(self, approval: ApprovalId, limit: int) -> list[str]:
+        """Names of those who may still vote, in order."""
+        with self._database.read() as connection:
+            return store.eligible_voters(connection, approval, limit)
+
     def listing(
         self,
         tenant: TenantId,

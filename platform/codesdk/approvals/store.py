@@ -221,6 +221,13 @@ _IS_THEIRS = (
 _MAY_ANSWER = select(approvals.c.id).where(
     approvals.c.id == bindparam("approval"), principals.c.id == bindparam("by"), *_IS_THEIRS
 )
+_ELIGIBLE_VOTERS = (
+    select(principals.c.name)
+    .select_from(approvals.join(principals, principals.c.tenant_id == approvals.c.tenant_id))
+    .where(approvals.c.id == bindparam("approval"), *_IS_THEIRS)
+    .order_by(principals.c.name, principals.c.id)
+    .limit(bindparam("most"))
+)
 _ADD_VOTE = (
     insert_into(approval_votes)
     .from_select(
@@ -412,6 +419,11 @@ def add_vote(
 def can_vote(connection: Connection, approval: str, by: PrincipalId) -> bool:
     """Whether `add_vote` would count a vote with the right digest."""
     return connection.execute(_MAY_ANSWER, {"approval": approval, "by": by}).first() is not None
+
+
+def eligible_voters(connection: Connection, approval: str, limit: int) -> list[str]:
+    """Names of the principals whose vote would be counted now, in order."""
+    return list(connection.execute(_ELIGIBLE_VOTERS, {"approval": approval, "most": limit}).scalars())
 
 
 def decide(connection: Connection, approval: str, verdict: Verdict, *, by: PrincipalId, comment: str | None) -> bool:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Mapping
 
 from codesdk.approvals import ApprovalService, ApprovalState, ApprovalUnknown
+from codesdk.approvals.progress import progress_line
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ApprovalId, Ids, TenantId
 from codesdk.domain.network.addresses import allow_networks
@@ -99,6 +100,7 @@ def approval_lookup(approvals: ApprovalService) -> ApprovalLookup:
             expires_at=found.expires_at,
             pending=found.state is ApprovalState.PENDING,
             shown=found.shown,
+            progress=progress_line(found) if found.demands else "",
         )
 
     return look_up

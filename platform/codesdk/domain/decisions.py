@@ -235,6 +235,15 @@ class RuleTrace(FrozenModel):
     """The rule could not be evaluated: an allow then doesn't match, an ask or deny does."""
 
 
+class CommandCause(FrozenModel):
+    """The command of a call because of which policy asks."""
+
+    command: tuple[str, ...]
+    """Its words, without quotes."""
+    words: tuple[int, ...]
+    """Indexes of those that decided: what a rule names, an unsafe argument, or an unknown one."""
+
+
 class Decision(FrozenModel):
     """The verdict of one bundle on one call."""
 
@@ -257,6 +266,8 @@ class Decision(FrozenModel):
     trace: tuple[RuleTrace, ...] = ()
     doubt: str | None = None
     """The earlier lost calls with the same input, if it asks because of them."""
+    cause: CommandCause | None = None
+    """The command that `reason` is about. None if it is about the whole call."""
 
 
 class Evaluation(FrozenModel):

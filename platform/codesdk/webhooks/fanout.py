@@ -36,6 +36,8 @@ MAX_PREVIEW_FILES = 10
 """Changed files that a message lists if its preview is too large."""
 MAX_INPUT_BYTES = 12 * 1024
 """Bytes of JSON of an approval's input; a larger one is on the approval page and in the API."""
+_LONG_FIELDS = ("effects", "scripts")
+"""Further fields of an approval that are named in `omitted` if they are too large."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +48,8 @@ class ApprovalSnapshot(FrozenModel):
     expires_at: float
     pending: bool
     shown: dict[str, Any]
+    progress: str = ""
+    """How many have approved; empty if one vote decides."""
 
 
 ApprovalLookup = Callable[[TenantId, ApprovalId], ApprovalSnapshot | None]
@@ -167,10 +171,14 @@ def message_of(event: Event, type_: str, asked: ApprovalSnapshot | None) -> Mess
         if "preview" in asked.shown and "preview" not in shown:
             shown["preview"] = _shorten_preview(asked.shown["preview"])
             data["omitted"] = [*omitted, "approval.preview"]
+        if left_out := [f"approval.{name}" for name in _LONG_FIELDS if name in asked.shown and name not in shown]:
+            data["omitted"] = [*data.get("omitted", omitted), *left_out]
         if _size(shown.get("input")) > MAX_INPUT_BYTES:
             del shown["input"]
             data["omitted"] = [*data.get("omitted", omitted), "approval.input"]
         data["approval"] = {**shown, "digest": asked.digest, "expires_at": asked.expires_at}
+        if asked.progress:
+            data["approval"]["progress"] = asked.progress
     return Message(type=type_, timestamp=event.time, data=data)
 
 

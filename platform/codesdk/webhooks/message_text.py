@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from codesdk.transcript import preview_text
+from codesdk.transcript.approval_text import cause_line, effect_groups, effect_lines
 from codesdk.transcript.rendering import escape_control, line
 from codesdk.webhooks.delivery import Message
 
@@ -52,7 +53,8 @@ def summary_lines(message: Message) -> list[str]:
     approval: dict[str, Any] = message.data.get("approval") or {}
     payload = message.data.get("payload") or {}
     told = [line(input_text(approval["input"]))[:BRIEF_CHARACTERS]] if "input" in approval else []
-    about = [approval.get("reason"), payload.get("state"), payload.get("code"), message.data.get("session_id")]
+    effects = "; ".join(group.text for group in effect_groups(approval) if group.severity)
+    about = [effects, approval.get("reason"), payload.get("state"), payload.get("code"), message.data.get("session_id")]
     said = "; ".join(str(each) for each in about if each)
     return [heading(message)[:BRIEF_CHARACTERS], *told, *([line(said)[:BRIEF_CHARACTERS]] if said else [])]
 
@@ -61,9 +63,12 @@ def lines(message: Message) -> list[str]:
     """The body: what happened and, for an approval, what would run and why it needs one."""
     approval: dict[str, Any] = message.data.get("approval") or {}
     told = [
+        ("What it can do", "; ".join(effect_lines(approval))),
         ("Why", approval.get("reason")),
+        ("Because of", cause_line(approval)),
         ("Rules", ", ".join(map(str, approval.get("rules") or ()))),
         ("Asked by", approval.get("principal")),
+        ("Votes", approval.get("progress")),
         ("Until", _expiry(approval.get("expires_at"))),
         ("Session", message.data.get("session_id")),
         ("At", message.timestamp),

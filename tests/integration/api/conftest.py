@@ -253,12 +253,17 @@ def wait_s() -> float:
 
 @contextmanager
 def running(
-    root: Path, wait_s: float, around: Callable[[FastAPI], ASGIApp] = lambda app: app, **more: Any
+    root: Path,
+    wait_s: float,
+    around: Callable[[FastAPI], ASGIApp] = lambda app: app,
+    *,
+    policy: str = POLICY,
+    **more: Any,
 ) -> Iterator[Stack]:
     """A stack in that directory. `around`: what is served in the application's place."""
     policies = root / "policies"
     policies.mkdir()
-    (policies / "policy.yaml").write_text(POLICY)
+    (policies / "policy.yaml").write_text(policy)
     # The stand-in worker does not beat, and its host must not be lost for that.
     settings = Settings(
         data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2, **{"host_lease_s": 0.0, **more}

@@ -107,3 +107,45 @@ def test_on_a_narrow_terminal_the_reason_stands_on_a_line_of_its_own():
     ]
     evil = {"tool": "x\x1b[2J", "input": {}, "reason": "a\x1b]0;t\x07"}
     assert all(line.isprintable() for line in summary_lines([approval(shown=evil)], 10.0))
+
+
+def test_what_it_can_do_its_cause_and_the_votes_are_on_the_screen():
+    shown = {
+        "tool": "release",
+        "input": {},
+        "runs": ["sh", "a.sh", "1 2"],
+        "cause": {"command": ["git", "push", "-f"], "words": [0, 1, 2], "spans": []},
+        "effects": [
+            {"text": "only reads or prints", "effects": ["reads"], "command": ["ls"]},
+            {
+                "text": "publishes to a remote, rewrites history (-f)",
+                "effects": ["publishes"],
+                "command": ["git", "push", "-f"],
+            },
+        ],
+        "scripts": [{"path": "a.sh", "size": 8, "text": "rm \x1b x\n"}],
+    }
+    demands = (DemandProgress(group="finance", quorum=2, approved=1, escalate_at=100.0, escalate_to="leads"),)
+    lines = detail_lines(approval(shown=shown, demands=demands), 10.0)
+    for line in (
+        "Runs       sh a.sh '1 2'",
+        "Asked for  [git push -f]",
+        "Effect     publishes to a remote, rewrites history (-f): git push -f",
+        "Effect     only reads or prints: ls",
+        "Script     a.sh, 8 bytes:",
+        "           rm \\x1b x",
+        "Requires   one more of finance",
+        "Votes      1 of 2 have approved",
+    ):
+        assert line in lines, lines
+    assert "Requires   one more of finance or leads" in detail_lines(approval(shown=shown, demands=demands), 100.0)
+    assert "  publishes to a remote, rewrites history (-f)" in list(summary_lines([approval(shown=shown)], 10.0))
+
+
+def test_long_and_many_commands_are_shortened_on_the_screen():
+    effects = [
+        {"text": "deletes files", "effects": ["deletes"], "command": ["rm", str(number) * 500]} for number in range(9)
+    ]
+    (told,) = [line for line in detail_lines(approval(shown={"effects": effects}), 1.0) if line.startswith("Effect")]
+    assert told.endswith("; and 3 more")
+    assert len(told) < 1100

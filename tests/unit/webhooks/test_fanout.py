@@ -9,8 +9,9 @@ from codesdk.archive.store import forget_endpoints, remove_session
 from codesdk.toolcalls.previews.preview import Preview, PreviewResult, obligations_hash
 from codesdk.webhooks import LinkInvalid, LinkWithdrawn
 from codesdk.webhooks.delivery import WINDOW_S
+from codesdk.webhooks.fanout import ApprovalSnapshot, message_of
 from codesdk.webhooks.http_senders import slack
-from codesdk.webhooks.message_text import lines
+from codesdk.webhooks.message_text import lines, summary_lines
 from previewed import preview
 from stage import POLICY, bundle, stored_call
 
@@ -293,3 +294,41 @@ def test_a_question_about_what_was_tried_is_one_message_with_what_came_of_it(pos
     assert len(json.dumps(outgoing.message.data)) < 16_000
     assert "\n".join(said).count("+x") == 0
     assert len(slack(outgoing)["blocks"][1]["text"]["text"]) < 3000
+
+
+def test_a_message_says_what_the_call_can_do_what_made_policy_ask_and_how_many_have_approved(post):
+    shown = {
+        "tool": "workspace.exec",
+        "input": {"command": "ls && git push -f"},
+        "reason": "Pushes are asked about.",
+        "cause": {"command": ["git", "push", "-f"], "words": [0, 1, 2], "spans": [[6, 9], [10, 14], [15, 17]]},
+        "effects": [
+            {
+                "text": "publishes to a remote, rewrites history (-f)",
+                "effects": ["publishes"],
+                "command": ["git", "push", "-f"],
+            }
+        ],
+        "scripts": [{"path": "a.sh", "text": "x" * 4000}],
+    }
+    post.ask()
+    event = next(event for event in post.stage.events() if event.type == "approval.requested")
+    asked = ApprovalSnapshot(
+        digest="sha256:0", expires_at=9.0, pending=True, shown=shown, progress="1 of 2 have approved"
+    )
+    message = message_of(event, "approval.requested", asked)
+    data = message.data["approval"]
+    assert (data["effects"], data["cause"], data["progress"]) == (
+        shown["effects"],
+        shown["cause"],
+        "1 of 2 have approved",
+    )
+    assert message.data["omitted"] == ["approval.scripts"]
+    said = lines(message)
+    for line in (
+        "What it can do: publishes to a remote, rewrites history (-f): git push -f",
+        "Because of: [git push -f]",
+        "Votes: 1 of 2 have approved",
+    ):
+        assert line in said
+    assert any("rewrites history" in line for line in summary_lines(message))

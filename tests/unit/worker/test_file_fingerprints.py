@@ -91,12 +91,12 @@ def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_befor
     peaks = []
     put = stage.deferred.put
 
-    def slow(call, marks):
+    def slow(call, marks, **more):
         with lock:
             inside.append(call)
             peaks.append(len(inside))
         threading.Event().wait(0.3)  # long enough for the others to come, which nothing else keeps from it
-        put(call, marks)
+        put(call, marks, **more)
         with lock:
             inside.remove(call)
 

@@ -14,7 +14,8 @@ from codesdk.api import approval_html
 from codesdk.api.access import ServicesDep, authenticate, authenticate_by_link, guarded_router
 from codesdk.api.approval_html import ApprovalView
 from codesdk.api.routes.approvals import redeem_link
-from codesdk.approvals import ApprovalConflict, ApprovalState, GrantRequest, Verdict, describe_approvers
+from codesdk.approvals import Approval, ApprovalConflict, ApprovalState, GrantRequest, Verdict
+from codesdk.approvals.progress import missing_line
 from codesdk.bootstrap import Services
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import GrantKind
@@ -23,6 +24,8 @@ from codesdk.errors import Fault, InternalFault
 from codesdk.mcphost.server.throttle import Throttle
 from codesdk.tenancy.access import Action
 from codesdk.tenancy.principal import Principal, Unauthenticated
+from codesdk.toolcalls.call_text import describe_call
+from codesdk.toolcalls.records import store
 from codesdk.webhooks import LinkMismatch, OneTimeLink
 
 router = guarded_router()
@@ -197,15 +200,19 @@ def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, faul
         notice = (
             "You have answered this already."
             if answered
-            else f"You cannot vote on this approval: it requires {describe_approvers(approval)}."
+            else f"You cannot vote on this approval: it requires {missing_line(approval, services.clock.now().timestamp())}."
         )
+    # A view-only link may be in the hands of the agent, so its page names no further people.
+    names = voter is not None and pending
     view = ApprovalView(
         approval=approval,
         answers=theirs,
         voter=voter.name if voter else None,
-        requester=_principal_label(services, approval.shown.get("principal")),
+        requester=_principal_name(services, approval.shown.get("principal")),
         now=services.clock.now().timestamp(),
         notice=notice,
+        may_vote=tuple(services.approvals.eligible_voters(approval.id, approval_html.MAX_VOTERS + 1)) if names else (),
+        call="" if pending else _call_text(services, approval),
     )
     status = _PAGE_STATUS.get(fault.status, fault.status) if fault else 200
     return HTMLResponse(approval_html.render(view), status, approval_html.PAGE_HEADERS)
@@ -216,19 +223,31 @@ def _problem(fault: Fault) -> Response:
     return HTMLResponse(page, _PROBLEM_STATUS.get(fault.status, fault.status), approval_html.PAGE_HEADERS)
 
 
-def _principal_label(services: Services, principal: object) -> str:
+def _call_text(services: Services, approval: Approval) -> str:
+    """What became of the call, in a sentence; empty if it is gone."""
+    place = store.CallScope(approval.tenant_id, approval.session_id)
+    with services.database.read() as connection:
+        found = store.find_in_scope(connection, place, approval.tool_call_id)
+    if found is None:
+        return ""
+    # Why a call that nobody approved was denied is what the approval's outcome says.
+    approved = approval.state in (ApprovalState.APPROVED, ApprovalState.CONSUMED, ApprovalState.VOIDED)
+    return describe_call(found.state, found.result if approved else None)
+
+
+def _principal_name(services: Services, principal: object) -> str:
     try:
-        return f"{services.directory.active_principal(PrincipalId(str(principal))).name} ({principal})"
+        return services.directory.active_principal(PrincipalId(str(principal))).name
     except Unauthenticated:
         return str(principal or "")
 
 
 def _same_site(request: Request, public_url: str) -> bool:
-    """Return whether our own page sent the form. Programs that send neither header are accepted: they have the link."""
+    """Return whether our own page sent the form. Programs that send none of the headers are accepted: they have the link."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin = request.headers.get("origin")
+    origin = request.headers.get("origin", request.headers.get("referer"))
     # A proxy may have changed the Host header; the public URL is then the browser's origin.
     own = {request.headers.get("host"), urlsplit(public_url).netloc} - {None, ""}
     return origin is None or urlsplit(origin).netloc in own  # pages without an origin send `null`

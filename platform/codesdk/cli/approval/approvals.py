@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from codesdk.approvals import Approval, ApprovalState, GrantRequest, Verdict, describe_approvers
 from codesdk.approvals.missing_files import missing_files
+from codesdk.approvals.progress import missing_line, progress_line
 from codesdk.cli.api_client import ApiClient, connect
 from codesdk.cli.console.arguments import InputWrong
 from codesdk.cli.console.terminal import Printer, ResponsiveTable, sanitize
@@ -20,6 +22,7 @@ from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.connection_info import warn_if_not_container
 from codesdk.errors import ExitCode, Fault
 from codesdk.transcript import preview_text
+from codesdk.transcript.approval_text import cause_line, effect_groups, effect_lines
 
 TABLE_MIN_WIDTH = 120
 """Terminal width in columns from which a table has room for the call and the reason."""
@@ -107,7 +110,11 @@ def vote(
         return
     word = "Approved" if verdict is Verdict.APPROVE else "Rejected"
     for each in answered:
-        more = f" (still pending: requires {describe_approvers(each)})" if each.state is ApprovalState.PENDING else ""
+        more = (
+            f" (still pending: requires {missing_line(each, time.time())})"
+            if each.state is ApprovalState.PENDING
+            else ""
+        )
         printer.out.print(Text(f"{word} {each.id}: {each.shown.get('tool')} {call_line(each)}{more}"))
 
 
@@ -154,19 +161,36 @@ def detail_lines(approval: Approval, now: float) -> list[str]:
     lines = [
         f"Approval   {approval.id} ({approval.state}{left})",
         f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",
+        f"Runs       {shlex.join(map(str, shown['runs']))}" if shown.get("runs") else "",
         *(f"Command    {line}" for line in commands),
+        f"Asked for  {cause}" if (cause := cause_line(shown)) else "",
+        *(f"Effect     {line}" for line in effect_lines(shown)),
         *(f"Risk       {line}" for line in shown.get("risk", [])),
+        *_script_lines(shown),
         *(f"File       {line}" for line in _file_lines(shown)),
         *(f"Preview    {line}" for line in preview_text.lines(shown.get("preview"))),
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
         f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
-        f"Requires   {describe_approvers(approval)}",
+        f"Requires   {missing_line(approval, now) or describe_approvers(approval)}",
+        f"Votes      {progress_line(approval)}" if approval.demands else "",
         *votes,
         offer,
         f"Digest     {approval.digest}",
     ]
     return [sanitize(line) for line in lines if line]
+
+
+def _script_lines(shown: dict[str, Any]) -> Iterator[str]:
+    """List the scripts of the workspace that it runs, with their text."""
+    for script in shown.get("scripts", []):
+        if "text" not in script:
+            yield f"Script     {script.get('path')}: not shown, {script.get('hidden')}"
+            continue
+        yield f"Script     {script.get('path')}, {script.get('size')} bytes:"
+        yield from (f"           {line}" for line in str(script["text"]).splitlines())
+        if left := script.get("left_out"):
+            yield f"           [{left} more characters are not shown]"
 
 
 def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
@@ -197,6 +221,8 @@ def summary_lines(approvals: list[Approval], now: float) -> Iterator[str]:
         yield f"  {sanitize(str(approval.shown.get('tool')))} {call_line(approval)}"
         if tried := _preview_line(approval):
             yield f"  {sanitize(tried)}"
+        if effects := _effects_line(approval):
+            yield f"  {sanitize(effects)}"
         yield f"  why: {sanitize(_reason(approval))}"
 
 
@@ -206,6 +232,12 @@ def _preview_line(approval: Approval) -> str:
     return (
         f"{preview_text.HEADING.lower()}: {preview_text.outcome_line(preview)}" if isinstance(preview, Mapping) else ""
     )
+
+
+def _effects_line(approval: Approval) -> str:
+    """What it can do, without the commands; empty for one that only reads."""
+    groups = effect_groups(approval.shown)
+    return "; ".join(group.text for group in groups if group.severity or len(groups) == 1)
 
 
 def _reason(approval: Approval) -> str:
@@ -218,8 +250,8 @@ def table(approvals: list[Approval], now: float) -> ResponsiveTable:
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
         call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")
-        if tried := _preview_line(approval):
-            call.append(f"\n{tried}", style="dim")
+        for more in (_effects_line(approval), _preview_line(approval)):
+            call.append(f"\n{sanitize(more)}" if more else "", style="dim")
         shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, _reason(approval))
     return shown
 

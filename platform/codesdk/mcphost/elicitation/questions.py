@@ -20,6 +20,7 @@ from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.tenancy.access import PERMISSIONS, Action
 from codesdk.transcript import preview_text as previews
+from codesdk.transcript.approval_text import effect_lines
 
 ApprovalLink = Callable[[Approval, Subject], str | None]
 """The URL of the approval's page for the session's user; None if there is none. Whether the page is read-only is up to the
@@ -151,7 +152,9 @@ def _question_text(approval: Approval) -> str:
         else f"{given[:_MAX_INPUT_CHARS]} … ({len(given) - _MAX_INPUT_CHARS} characters more)"
     )
     rules = ", ".join(shown.get("rules", ())) or "the default"
+    effects = "; ".join(effect_lines(shown))
+    effects_text = f" What it can do: {effects}." if effects else ""
     approvers_text = f" It takes {describe_approvers(approval)}." if approval.demands else ""
     preview = shown.get("preview")
     preview_text = f" {previews.HEADING}: {previews.outcome_line(preview)}." if isinstance(preview, Mapping) else ""
-    return f"May the agent run {shown.get('tool')}? Input: {cut}.{preview_text} Asked by {rules}: {shown.get('reason')}{approvers_text}"
+    return f"May the agent run {shown.get('tool')}? Input: {cut}.{effects_text}{preview_text} Asked by {rules}: {shown.get('reason')}{approvers_text}"

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from codesdk.domain.decisions import (
     Classification,
+    CommandCause,
     Decision,
     Effect,
     PermissionMode,
@@ -17,10 +18,12 @@ from codesdk.domain.decisions import (
 )
 from codesdk.domain.subjects import Subject
 from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.evaluation import command_cause
 from codesdk.policy.evaluation.approval_requirements import merge_approvals, merge_grants, single_approver
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.matching.compiled_rules import CompiledRule, Match, MatchOutcome, PolicyInput
-from codesdk.policy.shell.commands import ShellViews
+from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.patterns import Pattern
 
 SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
 """Tools whose input is a command; a command that can't be parsed needs approval."""
@@ -94,6 +97,8 @@ class _MatchedRules:
     """Why the first allow rule on a command of the line does not cover it, by the command's index."""
     commands: dict[str, str] = field(default_factory=dict)
     """The command of the line that a rule matches, by rule."""
+    places: dict[str, tuple[Pattern, SimpleCommand]] = field(default_factory=dict)
+    """The pattern and the command that match, by rule."""
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
@@ -103,6 +108,8 @@ class _MatchedRules:
             return
         if match.command:
             self.commands[rule.id] = match.command
+        if match.place:
+            self.places[rule.id] = match.place
         if match.verdict is MatchOutcome.UNSEEN:
             (self.unseen_denies if rule.effect is Effect.DENY else self.unseen_asks).append(rule)
         elif match.verdict is MatchOutcome.PART:
@@ -121,6 +128,11 @@ class _MatchedRules:
         """Name the command of the line that the rule is about; empty if the line has only one."""
         command = self.commands.get(rule.id, "")
         return f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else ""
+
+    def first_uncovered(self, allow_view: Sequence[SimpleCommand]) -> int | None:
+        """The index of the first command of the line that no allow rule covers."""
+        covered = frozenset[int]().union(*(match.covered for _, match in self.parts))
+        return next((index for index in range(len(allow_view)) if index not in covered), None)
 
     def join_parts(self, shell: ShellViews | None) -> None:
         """Several allow rules may cover one line together: `cd src && pytest`."""
@@ -179,7 +191,7 @@ def _verdict(
 ) -> Decision:
     """Apply the strictest effect, then the review of unknowns, then the permission mode."""
     if found.denies:
-        rule = next((rule for rule in found.denies if rule.rule.reason), found.denies[0])
+        rule = _speaker(found.denies)
         reason = rule.rule.reason or f"The rule `{rule.id}` denies this call."
         return _deny(bundle, reason + found.named_command(rule, shell), found.denies, found.trace)
     if found.unseen_denies and shell is not None and shell.over_limit:
@@ -196,13 +208,16 @@ def _verdict(
         return _deny(bundle, reason, (), found.trace)
     unknown = _review_reason(found, shell)
     floor = bool(unknown) or any(rule.rule.floor for rule in found.asks)
+    about = spoke
     if unknown and effect is Effect.ALLOW:
         effect, reason, spoke = Effect.ASK, unknown, found.maybe_denies
+        about = spoke if not shell or not shell.opaque else []
     subject, tool = question.subject, question.tool
     mode = subject.permission_mode
     eager = mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
     if effect is Effect.ALLOW and eager and not granted:  # a person has already approved what a grant covers
         effect, reason = Effect.ASK, f"The session's mode `ask` asks before `{tool.name}`."
+        shell = None  # it is about the whole call
     elif effect is Effect.ASK and not floor:
         automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
         if mode is PermissionMode.YOLO or (mode is PermissionMode.AUTO and automatic):
@@ -223,7 +238,26 @@ def _verdict(
         obligations=combine_obligations(rule.rule.obligations for rule in binding),
         rates=_rates(binding),
         trace=tuple(found.trace),
+        cause=_cause(found, about, shell) if effect is Effect.ASK and shell is not None else None,
     )
+
+
+def _cause(found: _MatchedRules, about: Sequence[CompiledRule], shell: ShellViews) -> CommandCause | None:
+    """The command and the words that the reason is about."""
+    if about:
+        place = found.places.get(_speaker(about).id)
+        return command_cause.matched_by(*place) if place else None
+    if shell.allow_view is None:
+        return command_cause.unreadable(shell)
+    index = found.first_uncovered(shell.allow_view)
+    if index is None:
+        return None
+    return command_cause.not_allowed(shell.allow_view[index], has_rule=index in found.refusals)
+
+
+def _speaker(rules: Sequence[CompiledRule]) -> CompiledRule:
+    """The rule whose reason is given: the first that has one."""
+    return next((rule for rule in rules if rule.rule.reason), rules[0])
 
 
 def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
@@ -237,7 +271,7 @@ def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
 
 def _reason(bundle: Bundle, found: _MatchedRules, effect: Effect, shell: ShellViews | None) -> str:
     if found.asks or found.allows:
-        rule = next((rule for rule in found.asks or found.allows if rule.rule.reason), (found.asks or found.allows)[0])
+        rule = _speaker(found.asks or found.allows)
         verb = "asks about" if found.asks else "allows"
         return (rule.rule.reason or f"The rule `{rule.id}` {verb} this call.") + found.named_command(rule, shell)
     what = _not_allowed(found, shell)
@@ -252,12 +286,10 @@ def _not_allowed(found: _MatchedRules, shell: ShellViews | None) -> str:
         return "this call"
     if shell.allow_view is None:
         return f"this line: {shell.refusal}"
-    covered = frozenset[int]().union(*(match.covered for _, match in found.parts))
-    index, command = next(
-        ((index, one.shown) for index, one in enumerate(shell.allow_view) if index not in covered), (-1, "")
-    )
-    if not command:
+    index = found.first_uncovered(shell.allow_view)
+    if index is None:
         return "this call"
+    command = shell.allow_view[index].shown
     return f"`{command}`: {found.refusals[index]}" if index in found.refusals else f"`{command}`"
 
 

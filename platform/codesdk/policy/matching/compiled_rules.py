@@ -49,6 +49,8 @@ class Match(NamedTuple):
     """Indexes of the allow view's commands that an allow rule covers."""
     command: str = ""
     """The command that an ask or deny rule matches."""
+    place: tuple[Pattern, SimpleCommand] | None = None
+    """The pattern and the command that match."""
     refusals: Mapping[int, str] = MappingProxyType({})
     """Why an allow rule on the same command doesn't cover it, by index in the allow view."""
 
@@ -206,15 +208,16 @@ class CompiledMatcher:
         return refusal
 
     def _may_match(self, shell: ShellViews) -> Match:
-        maybe: SimpleCommand | None = None
+        maybe: tuple[Pattern, SimpleCommand] | None = None
         for command in shell.possible:
             for pattern in self._patterns_for(command.name, command.words[0].text):
                 fit = pattern.may_match(command)
                 if fit is Fit.YES:
-                    return Match(MatchOutcome.YES, command=command.shown)
-                maybe = maybe or (command if fit else None)
+                    return Match(MatchOutcome.YES, command=command.shown, place=(pattern, command))
+                maybe = maybe or ((pattern, command) if fit else None)
         if maybe:
-            return Match(MatchOutcome.MAYBE, "an argument is only known when it runs", command=maybe.shown)
+            why = "an argument is only known when it runs"
+            return Match(MatchOutcome.MAYBE, why, command=maybe[1].shown, place=maybe)
         return (
             Match(MatchOutcome.UNSEEN, shell.opaque)
             if shell.opaque

@@ -6,8 +6,9 @@ host fingerprints the files or runs the call in a copy of the workspace; the uni
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codesdk.domain.calls import CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import Decision, Effect, Obligations
@@ -21,6 +22,7 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval import store as deferrals
 from codesdk.toolcalls.approval.bound_files import bound_files_value, named_files
 from codesdk.toolcalls.approval.flow import DEFERRAL_TIMEOUT_S, ApprovalFlow, waiting_for_deferred
+from codesdk.toolcalls.approval.scripts import script_paths
 from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.previews.preview import Preview, PreviewResult, obligations_hash, wants_preview
@@ -124,13 +126,25 @@ class DeferredApprovals:
         """Don't count a dry run that a stopping worker gave up."""
         self._writer.run(lambda unit: deferrals.refund_dry_run(unit.connection, call))
 
-    def put(self, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None = None) -> None:
+    def script_paths(self, stored: CallRecord) -> tuple[str, ...]:
+        """The scripts that a call runs, as it names them; none if its tool is gone."""
+        tool = self._tool(stored)
+        return script_paths(tool, stored.call.input) if tool is not None else ()
+
+    def put(
+        self,
+        call: ToolCallId,
+        files: tuple[FileFingerprint, ...],
+        tried: PreviewResult | None = None,
+        scripts: Sequence[dict[str, Any]] = (),
+    ) -> None:
         """Request the deferred approval, now that the worker has done its part. Decides once more.
 
         `tried`: the dry run. If rules want one and it's missing, or was made under other obligations, the approval waits
-        for another. Does nothing if the call ended or was put already.
+        for another. `scripts`: what people are shown of scripts among the files. Does nothing if the call ended or was
+        put already.
         """
-        self._writer.run(lambda unit: self._put(unit, call, files, tried))
+        self._writer.run(lambda unit: self._put(unit, call, files, tried, scripts))
 
     def expire_overdue(self) -> int:
         """Deny the calls for which no worker did its part in time; returns how many."""
@@ -139,7 +153,12 @@ class DeferredApprovals:
         return sum(self._writer.run(partial(self._expire, call=each.identity.tool_call_id)) for each in overdue)
 
     def _put(
-        self, unit: Unit, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None
+        self,
+        unit: Unit,
+        call: ToolCallId,
+        files: tuple[FileFingerprint, ...],
+        tried: PreviewResult | None,
+        scripts: Sequence[dict[str, Any]],
     ) -> None:
         stored = store.lock(unit.connection, call)
         if stored.state is not CallState.WAITING or stored.preparing is None:
@@ -175,6 +194,7 @@ class DeferredApprovals:
             facts,
             bound=bound_files_value(files),
             tried=tried,
+            scripts=scripts,
             approval=stored.preparing,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -79,11 +79,13 @@ class ApprovalFlow:
         *,
         bound: Mapping[str, Any] | None = None,
         tried: PreviewResult | None = None,
+        scripts: Sequence[dict[str, Any]] = (),
         approval: ApprovalId | None = None,
     ) -> Waiting | Denied:
         """Request approval of a recorded call. `bound`: more facts that the approval binds and shows.
 
-        `tried`: the dry run, which the approval binds too. `approval`: the id that the caller knows already.
+        `tried`: the dry run, which the approval binds too. `scripts`: the text of scripts among the bound files.
+        `approval`: the id that the caller knows already.
 
         Denied: no approver that the rule demands exists.
         """
@@ -92,7 +94,11 @@ class ApprovalFlow:
         preview = tried.preview if tried else None
         digest = approval_digest(call, tool.behaviour_hash, decision, facts, bound=more, preview=preview)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
-        seen = {**approval_summary(call, tool, decision, facts), **({"preview": tried.shown} if tried else {})}
+        seen = {
+            **approval_summary(call, tool, decision, facts),
+            **({"preview": tried.shown} if tried else {}),
+            **({"scripts": list(scripts)} if scripts else {}),
+        }
         asking = self._approval_service.request(
             unit,
             call.identity,

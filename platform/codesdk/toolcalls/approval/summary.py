@@ -6,9 +6,9 @@ from typing import Any
 
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.decisions import Classification, Decision
-from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
-from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.commands import ShellViews
 from codesdk.registry import Tool
+from codesdk.toolcalls.approval.call_commands import command_words, shell_views, shown_cause, shown_effects
 from codesdk.toolcalls.records.call_record import SessionFacts
 
 _RISKS = {
@@ -19,14 +19,20 @@ _RISKS = {
 
 
 def approval_summary(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> dict[str, Any]:
-    """JSON values; `commands` has every command anywhere in a shell line, wrappers and what they wrap."""
-    views = _shell_views(call)
-    found = {
+    """JSON values; `commands` has every command anywhere in a shell line, wrappers and what they wrap.
+
+    `runs`: the command line of a registered tool. `cause` and `effects`: see `call_commands`.
+    """
+    views = shell_views(tool, call.input)
+    argv = tool.argv(call.input)
+    cause = shown_cause(decision.cause, call.input)
+    return {
         "tool": call.name,
         "title": tool.title,
         "input": call.input,
         "classification": tool.classification.value,
         "risk": _risk(tool, views),
+        "effects": shown_effects(tool, call.input, views),
         "rules": list(decision.rules),
         "reason": decision.reason,
         "obligations": decision.obligations.model_dump(mode="json", exclude_defaults=True),
@@ -36,25 +42,13 @@ def approval_summary(call: ToolCall, tool: Tool, decision: Decision, facts: Sess
         "session": facts.subject.session_id,
         "principal": facts.subject.principal_id,
         "mode": facts.subject.permission_mode.value,
+        **({"cause": cause} if cause else {}),
+        **({"runs": list(argv)} if argv else {}),
+        **({"commands": [command_words(command) for command in views.seen]} if views else {}),
     }
-    return {**found, "commands": [_command_words(command) for command in views.seen]} if views else found
 
 
 def _risk(tool: Tool, views: ShellViews | None) -> list[str]:
     risk = _RISKS.get(tool.classification)
     opaque = f"Not all that it runs can be read from it: {views.opaque}." if views and views.opaque else None
     return [line for line in (risk, opaque) if line]
-
-
-def _shell_views(call: ToolCall) -> ShellViews | None:
-    line, argv, stdin = call.input.get("command"), call.input.get("argv"), call.input.get("stdin")
-    script = stdin if isinstance(stdin, str) else None
-    if isinstance(line, str) and argv is None:
-        return analyze_line(line, script)
-    if line is None and isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
-        return analyze_argv(argv, script)
-    return None
-
-
-def _command_words(command: SimpleCommand) -> list[str]:
-    return [*(f"{name}={value.text}" for name, value in command.assignments), *(word.text for word in command.words)]

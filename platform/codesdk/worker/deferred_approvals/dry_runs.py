@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from codesdk.domain.ids import SandboxId, SessionId
 from codesdk.errors import Fault
@@ -20,7 +22,11 @@ from codesdk.toolcalls.previews.dry_run import dry_run, dry_run_profile
 from codesdk.toolcalls.previews.preview import MAX_DRY_RUNS, PreviewResult, failed_preview
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
-from codesdk.worker.deferred_approvals.file_fingerprints import fingerprints, unreadable_fingerprints
+from codesdk.worker.deferred_approvals.file_fingerprints import (
+    fingerprints,
+    shown_scripts,
+    unreadable_fingerprints,
+)
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
 from codesdk.worker.sandboxes.throwaway import DryRunCancelled, ThrowawaySandboxes
@@ -167,7 +173,7 @@ class DryRuns:
             if fault.retryable and (stored.preview_tries or 0) + job.begun < MAX_DRY_RUNS:
                 raise
             tried = failed_preview(trial.tool, trial.obligations, str(fault)) if trial is not None else None
-        self._put(job, _marks_now(sandbox, names), tried)
+        self._put(job, sandbox, _marks_now(sandbox, names), tried)
 
     def _dry_run(self, job: _Job, trial: DryRunPlan, sandbox: Sandbox, names: tuple[NamedPath, ...]) -> None:
         """Run it in a copy of the workspace, then request the approval. The copy is removed last, since a person may wait."""
@@ -187,12 +193,17 @@ class DryRuns:
             sandbox_copy.restore(snapshot.pieces())
             if job.cancelled.is_set():
                 raise DryRunCancelled
-            self._put(job, marks, dry_run(sandbox_copy, stored, trial.tool, trial.obligations, snapshot.contents))
+            self._put(
+                job, sandbox, marks, dry_run(sandbox_copy, stored, trial.tool, trial.obligations, snapshot.contents)
+            )
 
-    def _put(self, job: _Job, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None) -> None:
+    def _put(
+        self, job: _Job, sandbox: Sandbox | None, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None
+    ) -> None:
         if job.cancelled.is_set():
             raise DryRunCancelled  # a partial run is not a preview
-        self._deferred_approvals.put(job.stored.identity.tool_call_id, marks, tried)
+        scripts = _scripts_now(sandbox, marks, self._deferred_approvals.script_paths(job.stored))
+        self._deferred_approvals.put(job.stored.identity.tool_call_id, marks, tried, scripts)
 
     def _cancel_unwanted(self) -> None:
         with self._lock:
@@ -246,6 +257,16 @@ def _consistent_snapshot(
             return marks
         marks = after
     raise FilesMoving("The files that this call names were being changed while they were copied.")
+
+
+def _scripts_now(
+    sandbox: Sandbox | None, marks: tuple[FileFingerprint, ...], paths: Sequence[str]
+) -> list[dict[str, Any]]:
+    """What people are shown of scripts; nothing if the sandbox doesn't answer, and the approval is requested anyway."""
+    try:
+        return shown_scripts(sandbox, marks, paths)
+    except Fault:
+        return []
 
 
 def _marks_now(sandbox: Sandbox | None, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.errors import Fault
@@ -14,6 +15,7 @@ from codesdk.sandbox.port.faults import RunnerSilent, SandboxGone, StaleGenerati
 from codesdk.storage.database import Database
 from codesdk.toolcalls.approval import store as deferrals
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
+from codesdk.toolcalls.approval.scripts import read_scripts
 from codesdk.toolcalls.records.call_record import CallRecord
 from codesdk.worker.ownership.registration import OwnedHost
 from codesdk.worker.sandboxes.registry import SandboxRegistry
@@ -97,7 +99,8 @@ class FileFingerprints:
         sandbox: Sandbox | None = None
         try:
             sandbox = self._sandbox_registry.ready(session) if names else None
-            self._put(call, fingerprints(sandbox, names) if sandbox is not None else ())
+            marks = fingerprints(sandbox, names) if sandbox is not None else ()
+            self._put(call, marks, shown_scripts(sandbox, marks, self._deferred_approvals.script_paths(stored)))
         except StaleGeneration as fault:
             _log.warning("call %s is for a newer worker to look at: %s", call, fault)
             return False
@@ -112,9 +115,11 @@ class FileFingerprints:
             self._put(call, unreadable_fingerprints(names))
         return True
 
-    def _put(self, call: ToolCallId, marks: tuple[FileFingerprint, ...]) -> None:
+    def _put(
+        self, call: ToolCallId, marks: tuple[FileFingerprint, ...], scripts: Sequence[dict[str, Any]] = ()
+    ) -> None:
         with self._put_lock:
-            self._deferred_approvals.put(call, marks)
+            self._deferred_approvals.put(call, marks, scripts=scripts)
             self._stopping.wait(REQUEST_PAUSE_S)
 
 
@@ -122,6 +127,13 @@ def fingerprints(sandbox: Sandbox, names: tuple[NamedPath, ...]) -> tuple[FileFi
     """Fingerprint the named files as they are now."""
     found = sandbox.files.marks(names) if names else ()
     return unreadable_fingerprints(names) if isinstance(found, FileRefused) else found
+
+
+def shown_scripts(
+    sandbox: Sandbox | None, marks: tuple[FileFingerprint, ...], paths: Sequence[str]
+) -> list[dict[str, Any]]:
+    """What people are shown of the scripts among the fingerprinted files."""
+    return read_scripts(sandbox.files, marks, paths) if sandbox is not None and paths else []
 
 
 def unreadable_fingerprints(names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:
