@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from codesdk.domain.decisions import CommandCause
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.known_commands import known_commands
 from codesdk.policy.shell.patterns import Fit, Pattern, has_flag
-from codesdk.policy.shell.unsafe_options import unsafe_arguments
 from codesdk.policy.shell.words import Word
 
 
@@ -18,7 +18,8 @@ def matched_by(pattern: Pattern, command: SimpleCommand) -> CommandCause:
 
 def not_allowed(command: SimpleCommand, *, has_rule: bool) -> CommandCause:
     """The words because of which no rule allows a command. `has_rule`: one allows it with other arguments."""
-    unsafe = list(unsafe_arguments(command.name, command.words)) if has_rule else []
+    found = known_commands().unsafe_arguments(command.name, command.words) if has_rule else ()
+    unsafe = dict.fromkeys(each.at for each in found)
     return _cause(command, unsafe or range(len(command.words) if has_rule else 1))
 
 

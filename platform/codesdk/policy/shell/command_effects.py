@@ -13,9 +13,9 @@ from enum import StrEnum
 
 from codesdk.policy.shell.command_effect_table import ROWS, VALUED_OPTIONS, Row
 from codesdk.policy.shell.commands import SimpleCommand
+from codesdk.policy.shell.known_commands import known_commands
 from codesdk.policy.shell.nested_command_wrappers import ARGUMENTS_AS_SCRIPT, ASSIGNED_SCRIPT, SHELLS, WRAPPERS
 from codesdk.policy.shell.nested_commands import nested_commands
-from codesdk.policy.shell.unsafe_options import UNSAFE_BY_COMMAND, unsafe_arguments
 from codesdk.policy.shell.words import Word
 
 
@@ -192,11 +192,12 @@ def _fitting_rows(name: str, words: Sequence[Word]) -> list[Row]:
 
 def _unclear(name: str, words: Sequence[Word], effects: set[CommandEffect]) -> Iterator[int]:
     """Words with which a command may do more than the table says."""
-    entry = UNSAFE_BY_COMMAND.get(name)
-    if entry is None or entry.whole or not effects <= _LIMITED:
+    known = known_commands().find(name)
+    if known is None or known.arguments is not None or not effects <= _LIMITED:
         return
     harmless = _HARMLESS.get(name, ())
-    yield from (index for index in unsafe_arguments(name, words) if words[index].text not in harmless)
+    unsafe = known_commands().unsafe_arguments(name, words)
+    yield from (found.at for found in unsafe if words[found.at].text not in harmless)
 
 
 def _operands(name: str, words: Sequence[Word]) -> list[int]:
