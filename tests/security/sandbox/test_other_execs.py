@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.domain.attestation import ExecSeparation
 from local_sandboxes import local_sandboxes, plain
-from sandboxes import docker_sandboxes, request, run, spec
+from sandboxes import alive, docker_sandboxes, request, run, spec
 
 VICTIM = """
 import os, sys, time
@@ -102,19 +102,25 @@ OWN = {"mem to write", "mem to read", "mem of a thread", "environ", "maps", "std
         "plain",
     ],
 )
-def place(request):
-    """A sandbox of each driver, and one with the engine's filter, which lets debuggers through."""
-    profile = {"seccomp": "engine"} if request.param == "engine" else {}
+def world(request):
+    """Opens sandboxes of each driver, and with the engine's filter, which lets debuggers through."""
     if request.param in ("docker", "engine"):
-        world = docker_sandboxes(request.getfixturevalue("engine").host)
-        image = request.getfixturevalue("sandbox_image")
+        drivers, image = (
+            docker_sandboxes(request.getfixturevalue("engine").host),
+            request.getfixturevalue("sandbox_image"),
+        )
     else:
-        world = local_sandboxes(plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here"))
-        image = ""
-    with world as made:
-        opened = made.open(spec(made._instance, image or made.image, **profile))
-        yield opened
-        made.destroy(opened.owner)
+        found = plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here")
+        drivers, image = local_sandboxes(found), ""
+    profile = {"seccomp": "engine"} if request.param == "engine" else {}
+    with drivers as made:
+        yield lambda **more: made.open(spec(made._instance, image or made.image, **profile, **more))
+
+
+@pytest.fixture(scope="module")
+def place(world):
+    """One sandbox."""
+    return world()
 
 
 def lines(sandbox, call: str, count: int) -> list[str]:
@@ -153,7 +159,7 @@ def test_what_an_exec_left_running_reaches_into_no_later_exec(attacked):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("place", ["engine"], indirect=True)
+@pytest.mark.parametrize("world", ["engine"], indirect=True)
 def test_a_debugger_works_within_its_exec(attacked):
     assert "ptrace" in attacked[0]
 
@@ -169,3 +175,11 @@ def test_files_move_between_directories_and_file_systems(place):
         "import os; os.makedirs('c', exist_ok=True); open('n', 'w').close(); os.rename('n', 'c/n'); os.link('c/n', 'l')"
     )
     assert run(place, "python3", "-c", program).result.exit_code == 0
+
+
+def test_without_background_processes_nothing_outlives_its_call(world):
+    sandbox = world(background_processes=False)
+    line = "(trap '' TERM HUP INT; exec setsid sh -c 'sleep 904.1; sleep 904.1') & (setsid sh -c 'sleep 904.1 &' &); echo done"
+    for _ in range(3):
+        assert run(sandbox, "sh", "-c", line).stdout == b"done\n"
+        assert not alive(sandbox, "904.1")
