@@ -80,9 +80,9 @@ def _outcome(action: Any) -> str:
     return "ALLOWED"
 
 
-def _other_exec(bystander: int) -> dict[str, str]:
+def _other_exec(other_pid: int) -> dict[str, str]:
     """Try to reach a process as if it were another exec's."""
-    folder = f"/proc/{bystander}/"
+    folder = f"/proc/{other_pid}/"
     try:
         return {
             "memory": _outcome(lambda: os.close(os.open(folder + "mem", os.O_RDWR))),
@@ -90,13 +90,13 @@ def _other_exec(bystander: int) -> dict[str, str]:
             "descriptors": _outcome(lambda: os.readlink(folder + "fd/0")),
         }
     finally:
-        os.kill(bystander, _KILL)
+        os.kill(other_pid, _KILL)
 
 
-def observe(runner: int, bystander: int) -> dict[str, Any]:
+def observe(runner: int, other_pid: int) -> dict[str, Any]:
     """Report ids, mounts, interfaces and limits, and try to attack the runner. Call it with the tool's ids.
 
-    `bystander`: a process with the same ids that, like another exec's, is no relative. It is killed at the end.
+    `other_pid`: a process with the same ids that, like another exec's, is no relative. It is killed at the end.
     """
     status: dict[str, str] = {}
     for line in (_text("/proc/self/status") or "").splitlines():
@@ -121,6 +121,6 @@ def observe(runner: int, bystander: int) -> dict[str, Any]:
             "read_runner_memory": _outcome(lambda: os.close(os.open(f"/proc/{runner}/mem", os.O_RDONLY))),
             "write_root": _outcome(lambda: os.close(os.open("/.codesdk", os.O_WRONLY | os.O_CREAT, 0o600))),
         },
-        "other_exec": _other_exec(bystander),
+        "other_exec": _other_exec(other_pid),
         "python": sys.version.split()[0],
     }

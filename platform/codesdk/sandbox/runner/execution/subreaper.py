@@ -278,16 +278,16 @@ class Subreaper:
     def _probe(self, stdio: list[int]) -> int:
         """Fork a process that observes, and before it one that, like another exec's, is outside of this domain."""
         ready, is_ready = os.pipe()
-        bystander = os.fork()
-        if bystander == 0:
-            _in_child(lambda: self._stand_by(is_ready))
+        other_pid = os.fork()
+        if other_pid == 0:
+            _in_child(lambda: self._be_other_exec(is_ready))
         os.close(is_ready)
         os.read(ready, 1)
         os.close(ready)
         self._enter_domain()
         pid = os.fork()
         if pid == 0:
-            _in_child(lambda: self._observe(stdio, bystander))
+            _in_child(lambda: self._observe(stdio, other_pid))
         return pid
 
     def _take_tool_uid(self) -> None:
@@ -296,18 +296,18 @@ class Subreaper:
             os.setresuid(uid, uid, uid)
         kernel.show_memory()  # as that of any program a tool starts
 
-    def _stand_by(self, is_ready: int) -> None:
+    def _be_other_exec(self, is_ready: int) -> None:
         self._take_tool_uid()
         os.close(is_ready)
         signal.pause()  # every signal is blocked; the observer kills it
 
-    def _observe(self, stdio: list[int], bystander: int) -> None:
+    def _observe(self, stdio: list[int], other_pid: int) -> None:
         from codesdk.sandbox.runner.execution import probe  # noqa: PLC0415 - once in a sandbox's life
 
         self._take_tool_uid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._control.close()
-        os.write(stdio[1], wire.dump_json(probe.observe(self._runner, bystander)))
+        os.write(stdio[1], wire.dump_json(probe.observe(self._runner, other_pid)))
 
     def _reap_tree(self, leader: int) -> None:
         """Reap until the tree is empty, and report the result."""
