@@ -273,11 +273,16 @@ class Attempts:
 class Server:
     """Accepts on loopback; each connection is handled on a thread, and what it sent is kept."""
 
-    def __init__(self, handle: Callable[[socket.socket], None], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        handle: Callable[[socket.socket], None],
+        tls: ssl.SSLContext | None = None,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
         self._handle = handle
         self._tls = tls
         self.accepted = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(address)
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._run, daemon=True)]
         self._threads[0].start()
@@ -318,10 +323,12 @@ class Server:
 class HttpServer(Server):
     """Reads one request and answers; `requests` holds the bytes of each."""
 
-    def __init__(self, answer: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, answer: bytes = b"", tls: ssl.SSLContext | None = None, address: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
         self.requests: list[bytes] = []
         self.answer = answer or b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-        super().__init__(self._one, tls)
+        super().__init__(self._one, tls, address)
 
     def _one(self, made: socket.socket) -> None:
         data = b""

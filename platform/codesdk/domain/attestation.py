@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.model import FrozenModel
+
+
+class ExecSeparation(StrEnum):
+    """What a process of one exec is kept from doing to a process of another, although they share a uid."""
+
+    FULL = "full"
+    """Tracing it, and opening its memory, descriptors, environment or directories."""
+    MEMORY = "memory"
+    """Tracing it and opening its memory; not its descriptors and environment."""
+    NONE = "none"
+    """Nothing."""
+    UNKNOWN = "unknown"
+    """It was not measured."""
 
 
 class Attestation(FrozenModel):
@@ -35,6 +50,8 @@ class Attestation(FrozenModel):
     """What limits the workspace's bytes and inodes: `loop`, `tmpfs`, `counted` (the runner counts, with an overshoot)
     or `none`.
     """
+    exec_separation: ExecSeparation = ExecSeparation.UNKNOWN
+    """What one exec's processes are kept from doing to another's, as tried at the start."""
     environment: str = ToolExecutionEnv.CODESDK_DOCKER.value
     """Where tools run, as in `execution_env`."""
     enforced: tuple[str, ...] = ()

@@ -100,6 +100,8 @@ class DenialCode(StrEnum):
     """A rule's rate limit is reached. The message has the time to retry."""
     TOO_MANY_QUESTIONS = "TOO_MANY_QUESTIONS"
     """It needs approval, but its session or tenant has reached its limit of approval requests."""
+    NOT_IN_PROFILE = "NOT_IN_PROFILE"
+    """The session's profile has no background processes."""
     NO_APPROVER = "NO_APPROVER"
     """It needs approval, but the tenant has fewer people who may approve than the rule requires."""
 

@@ -50,6 +50,11 @@ class Tool:
     withheld: str = ""
     """Why the tool can't be called now: its server has changed it. Empty if it can."""
 
+    @property
+    def starts_background_process(self) -> bool:
+        """Whether what it starts outlives its call."""
+        return isinstance(self.runs, Builtin) and self.runs.builtin == "process.start"
+
     def check_input(self, given: Mapping[str, Any]) -> None:
         """Check that an input matches the schema and can be turned into a command line.
 

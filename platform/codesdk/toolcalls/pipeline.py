@@ -252,7 +252,7 @@ class Pipeline:
         call, subject = request.call, request.subject
         admission = Admission(judged.decision)
         if judged.decision.effect is not Effect.DENY and full is None:
-            admission = self._decisions.admit(unit, call, subject, judged.decision)
+            admission = self._decisions.admit(unit, call, subject, judged.decision, tool=request.tool, facts=facts)
         decision = admission.decision
         self._insert(unit, request, facts, decision, judged, full=full)
         if full is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from codesdk.sandbox.isolation.spec import TOOL_ENV
@@ -85,6 +87,19 @@ def test_a_tool_sees_no_mounts_of_the_host(sandbox):
     }
     assert "/workspace" in places
     assert kinds == set()
+
+
+def test_the_mount_table_names_the_engines_storage_and_no_other_path_of_the_host(sandboxes, sandbox):
+    storage = sandboxes._engine.api.info()["DockerRootDir"]
+    paths = set()
+    for line in run(sandbox, "cat", "/proc/self/mountinfo").stdout.decode().splitlines():
+        fields, (kind, _, options) = line.split(" - ")[0].split(), line.split(" - ")[1].split(" ", 2)
+        if kind not in ("proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue"):
+            if fields[3] != "/" and not fields[4].endswith("/docker-init"):
+                paths.add(fields[3])
+            paths.update(path for path in re.split("[:,=]", options) if path.startswith("/"))
+    assert paths, "nothing was read"
+    assert [path for path in paths if not path.startswith(storage)] == []
 
 
 def test_the_only_writable_places_are_known(sandbox):

@@ -6,10 +6,12 @@ import uuid
 
 import pytest
 
+from codesdk.domain.attestation import ExecSeparation
 from codesdk.sandbox.docker import attestation
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.packaging import bundle
 from codesdk.sandbox.port.faults import IsolationDrift
 from codesdk.sandbox.selfcheck import PROBES, Status, check
 from selfcheck_bench import bench_on
@@ -101,3 +103,14 @@ def test_probes_see_that_limits_are_missing(weaken, monkeypatch):
     )
     expected = {"hostile-file-size", "hostile-raise-limits", "hostile-descriptors"}
     assert failures(weaken({}), expected) == expected
+
+
+def test_the_probe_sees_that_execs_reach_each_other_and_the_attestation_says_so(weaken, monkeypatch):
+    original, entering = bundle.source, "or kernel.enter_domain()"
+    assert entering in original("execution.subreaper")
+    monkeypatch.setattr(bundle, "source", lambda name: original(name).replace(entering, "or False"))
+    changed = bundle.program.__wrapped__()
+    monkeypatch.setattr(bundle, "program", lambda: changed)
+    bench = weaken({}, attested=True)
+    assert bench.sandbox.attestation.exec_separation is ExecSeparation.NONE
+    assert failures(bench, {"escape-other-exec"}) == {"escape-other-exec"}

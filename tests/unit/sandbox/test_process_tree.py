@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codesdk.sandbox.runner.execution import escaped_processes
 from codesdk.sandbox.runner.execution.process_tree import DEAD, RUNNING, STOPPED, descendants, parents, read_process
 from stage import wait_for
 
+HEADLESS = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(flush=True)\nctypes.CDLL(None).pthread_exit(None)"
+"""A process whose first thread ends while another runs on."""
 TABLE = {10: (1, RUNNING), 11: (10, RUNNING), 12: (11, DEAD), 13: (12, RUNNING), 14: (1, RUNNING), 15: (14, STOPPED)}
 
 
@@ -50,8 +55,7 @@ def test_a_child_whose_parent_ends_during_the_scan_is_found_below_its_next_paren
 
 
 def test_a_process_whose_first_thread_has_ended_is_alive():
-    program = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(flush=True)\nctypes.CDLL(None).pthread_exit(None)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         wait_for(lambda: b"State:\tZ" in Path(f"/proc/{process.pid}/status").read_bytes(), "its first thread to end")
@@ -59,3 +63,14 @@ def test_a_process_whose_first_thread_has_ended_is_alive():
         assert process.pid in descendants(os.getpid(), parents())
         process.kill()
         wait_for(lambda: read_process(process.pid) == (os.getpid(), DEAD), "it to end")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a group")
+def test_an_escaped_process_whose_first_thread_has_ended_is_killed():
+    group = escaped_processes.group_of_exec(1)
+    with subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE, extra_groups=[group]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_for(lambda: b"State:\tZ" in Path(f"/proc/{process.pid}/status").read_bytes(), "its first thread to end")
+        assert escaped_processes.kill_group(group)
+        assert process.wait(timeout=10) == -signal.SIGKILL

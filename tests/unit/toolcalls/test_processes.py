@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from codesdk.domain.calls import DenialCode
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.sandbox.port import ExecRequest, ExecResult, ExitKind
-from codesdk.toolcalls.records.call_record import Finished
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.toolcalls.records.call_record import Denied, Finished
 from codesdk.tools import processes
 from sandboxes import spec
 from stage import bundle
@@ -202,3 +205,20 @@ def test_a_pointer_of_the_start_hides_all_that_is_read(stage, tmp_path):
     read = desk.use("process.read", process=name)
     assert read.structured["text"] == "[redacted]"
     assert "up" not in read.text
+
+
+ASKING = POLICY.replace("effect: allow", "effect: ask")
+
+
+@pytest.mark.parametrize("policy", [POLICY, ASKING])
+def test_a_profile_without_background_processes_denies_a_start_before_anybody_is_asked(stage, tmp_path, policy):
+    desk = Desk(stage, policy, tmp_path)
+    stage.sessions._profiles = Profiles({"default": Profile(), "foreground": Profile(background_processes=False)})
+    for profile, refused in (("foreground", True), ("default", False)):
+        subject = stage.open_session(profile=profile)
+        outcome = desk.stage.pipeline.submit("process.start", {"argv": ["server"]}, subject)
+        assert isinstance(outcome, Denied) is refused, outcome
+    denied = stage.pipeline.submit("process.start", {"argv": ["server"]}, stage.open_session(profile="foreground"))
+    assert denied.code is DenialCode.NOT_IN_PROFILE
+    assert "no background processes" in denied.message
+    assert len(stage.pending()) == (policy is ASKING)

@@ -17,7 +17,7 @@ UNSUPPORTED_FIELDS = {
         ),
         CONTAINER_REASON,
     ),
-    **dict.fromkeys(("name", "pause_after_s", "idle_s", "lifetime_s", "grace_s"), SESSION_REASON),
+    **dict.fromkeys(("name", "background_processes", "pause_after_s", "idle_s", "lifetime_s", "grace_s"), SESSION_REASON),
     "wall_s": "write `timeout_s` next to `sandbox`",
 }  # fmt: skip
 """Fields of a profile that an obligation can't limit, and why."""

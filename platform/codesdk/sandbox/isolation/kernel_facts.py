@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from codesdk.domain.attestation import ExecSeparation
 from codesdk.sandbox.isolation.spec import CAPABILITIES
 
 _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
@@ -24,6 +25,7 @@ class KernelFacts(TypedDict):
     capabilities: tuple[str, ...]
     no_new_privileges: bool
     seccomp: str
+    exec_separation: ExecSeparation
 
 
 def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
@@ -36,7 +38,19 @@ def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
         capabilities=capability_names(int(status["CapEff"], 16)),
         no_new_privileges=status.get("NoNewPrivs") == "1",
         seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+        exec_separation=exec_separation(observed),
     )
+
+
+def exec_separation(observed: Mapping[str, Any]) -> ExecSeparation:
+    """Return how far one exec can reach another, from the attempts of the probe."""
+    attempts = observed.get("other_exec")  # absent from runners of earlier versions
+    if not attempts:
+        return ExecSeparation.UNKNOWN
+    allowed = {what for what, outcome in attempts.items() if outcome == "ALLOWED"}
+    if "memory" in allowed:
+        return ExecSeparation.NONE
+    return ExecSeparation.MEMORY if allowed else ExecSeparation.FULL
 
 
 def ungranted_capabilities(status: Mapping[str, str]) -> int:

@@ -168,6 +168,8 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
         settings["subreapers"] = False
     if not find_runtime(spec.profile.runtime).has_inotify:
         settings["inotify"] = False
+    if not spec.profile.background_processes:
+        settings["background_processes"] = False
     if spec.profile.workspace_mode is not WorkspaceMode.RW:
         settings["workspace_mode"] = spec.profile.workspace_mode.value
     if counted:

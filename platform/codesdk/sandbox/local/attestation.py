@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from codesdk.domain.attestation import ExecSeparation
 from codesdk.sandbox.isolation import kernel_facts
 from codesdk.sandbox.isolation.disk_quota import QuotaBackend
 from codesdk.sandbox.isolation.spec import RESERVED_PIDS
@@ -124,11 +125,17 @@ def attestation(
 ) -> Attestation:
     """Build the attestation to record, with what is and isn't enforced."""
     mounts = {mount[0]: mount for mount in observed["mounts"]}
+    facts = kernel_facts.kernel_facts(observed)
     enforced, not_enforced = sentences(
-        spec, confinement, filtered=observed["status"].get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
+        spec,
+        confinement,
+        filtered=observed["status"].get("Seccomp") == "2",
+        separation=facts["exec_separation"],
+        disk_cap=disk_cap,
+        caps=caps,
     )
     return Attestation(
-        **kernel_facts.kernel_facts(observed),
+        **facts,
         read_only_root=mounts.get("/", ["", "?"])[1].split(",")[0] == "ro",
         memory_bytes=int(caps.get(Controller.MEMORY, 0)),
         pids_limit=int(caps.get(Controller.PIDS, spec.profile.pids if confinement.apart else 0)),
@@ -146,6 +153,7 @@ def sentences(
     confinement: Confinement,
     *,
     filtered: bool,
+    separation: ExecSeparation,
     disk_cap: QuotaBackend,
     caps: Mapping[Controller, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -177,6 +185,12 @@ def sentences(
             filtered,
             "system calls: a list of dangerous ones is refused",
             "system calls: none is refused (unknown machine)",
+        ),
+        (
+            separation is ExecSeparation.FULL,
+            "execs: a process can't open the memory, descriptors or environment of another exec's",
+            "execs: a process can read the environment of another exec's"
+            + (" and rewrite its memory" if separation is ExecSeparation.NONE else ""),
         ),
         (True, "privileges: no capability, and none can be gained", ""),
         (True, f"each process: {profile.open_files} open files, no core", ""),

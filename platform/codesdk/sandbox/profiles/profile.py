@@ -69,6 +69,8 @@ class Profile(FrozenModel):
     """Wall time of one exec."""
     grace_s: float = Field(default=2.0, ge=0)
     """Time between TERM and KILL."""
+    background_processes: bool = True
+    """Whether `process.start` may run. If not, nothing outlives its call: what one leaves is killed before its end."""
     egress: EgressRules = DENY_ALL
     """Hosts that execs may reach, if the exec itself may use egress too. The container has no network."""
     tool_uid: ToolUid = ToolUid.UNIQUE
@@ -140,6 +142,7 @@ TIGHTER: dict[str, Callable[[Any, Any], Any]] = {
         _least,
     ),
     **dict.fromkeys(("file_bytes", "workspace_bytes", "pause_after_s", "idle_s", "lifetime_s"), _least_above_zero),
+    "background_processes": min,  # False is stricter
     "runtime": _stricter_of(*RUNTIMES),
     "seccomp": _stricter_of(Seccomp.CODESDK, Seccomp.ENGINE),
     "workspace_mode": _stricter_of(WorkspaceMode.NONE, WorkspaceMode.RO, WorkspaceMode.RW),

@@ -59,7 +59,14 @@ class Runner:
         self._loop = EventLoop()
         self._files = FileService(self._loop, settings, self._take_tool_ids)
         self._signaller = SerialExecutor("signaller", self._loop, lambda: None)
-        self._execs = Execs(self._loop, self._fork_server, self._signal_tree, int(settings["spool_bytes"]), self._uid)
+        self._execs = Execs(
+            self._loop,
+            self._fork_server,
+            self._signal_tree,
+            int(settings["spool_bytes"]),
+            self._uid,
+            kills_orphans=not settings.get("background_processes", True),
+        )
         self._relay = self._make_relay(int(settings.get("egress", 0)))
         self._decoder = wire.Decoder()
         self._nonce = b""

@@ -8,7 +8,14 @@ from codesdk.sandbox.port import ExitKind, FileContent, FileError, FileRefused, 
 from codesdk.sandbox.selfcheck.behaviour_files import expect_refused, write_files
 from codesdk.sandbox.selfcheck.context import ProbeContext
 from codesdk.sandbox.selfcheck.escape_attempts import PRELUDE, refused_with
-from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_end, expect_equal, expect_exit
+from codesdk.sandbox.selfcheck.expectations import (
+    ProbeExempt,
+    ProbeFailed,
+    expect,
+    expect_end,
+    expect_equal,
+    expect_exit,
+)
 from codesdk.sandbox.selfcheck.probe import Check, Probe, prints
 
 _SYSTEM_FILES = """
@@ -92,6 +99,23 @@ for pid in others:
         for name in ("fd", "root"): attempt(f"{name} {pid}", lambda: os.listdir(base + name), seen)
 print(1 in others, len(others) > 1, allowed); print(1 in others, len(others) > 1, seen)
 """
+_OTHER_EXEC = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+mine, reached, found = os.getpid(), [], False
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try: line = open(f"/proc/{pid}/cmdline", "rb").read()
+    except OSError: continue
+    if MARKER.encode() not in line.split(b"\\0"): continue
+    found = True
+    for name, how in (("mem", os.O_RDWR), ("environ", 0), ("maps", 0), ("cwd/.", 0), ("root/.", 0), ("exe", 0), ("fd/0", 0)):
+        try: os.close(os.open(f"/proc/{pid}/{name}", how)); reached.append(name)
+        except OSError: pass
+    if libc.ptrace(16, int(pid), 0, 0) == 0: reached.append("ptrace")
+landlock = libc.syscall(444, None, ctypes.c_size_t(0), 1) >= 2
+os.close(os.open(f"/proc/{mine}/mem", os.O_RDWR))  # a control: one's own can be opened
+print(found, landlock, sorted(reached))
+"""
 _SECRETS = """
 import os
 found = []
@@ -143,6 +167,20 @@ def _others(context: ProbeContext) -> None:
 
 def _others_seen(context: ProbeContext) -> None:
     expect_equal("process 1, more, and what was seen", _of_others(context)[1:], [b"True True []"])
+
+
+def _other_exec(context: ProbeContext) -> None:
+    marker = context.marker()
+    waits = "import time; print('up', flush=True); time.sleep(60)"
+    neighbour = context.start_exec(context.sandbox, context.request("python3", "-I", "-c", waits, marker))
+    ran = expect_exit(context.python(f"MARKER = {marker!r}\n{_OTHER_EXEC}")).stdout.decode()
+    neighbour.cancel()
+    neighbour.end()
+    found, has_landlock, reached = ran.strip().split(" ", 2)
+    expect_equal("the other exec was found", found, "True")
+    if has_landlock == "False" and reached != "[]":
+        raise ProbeExempt(f"this kernel lacks Landlock 2 (Linux 5.19), so an exec reaches of another: {reached}")
+    expect_equal("what an exec reached of another", reached, "[]")
 
 
 def _secrets(context: ProbeContext) -> None:
@@ -287,6 +325,11 @@ PROBES = (
         "escape-runner-seen",
         "environment, memory map, descriptors and root of our processes are not shown",
         _others_seen,
+    ),
+    Probe(
+        "escape-other-exec",
+        "a process can't be traced, nor its memory, descriptors, environment or directories opened, by another exec",
+        _other_exec,
     ),
     Probe("escape-secrets", "what an exec left behind shows its secrets to nobody", _secrets),
     Probe("escape-dev", "/dev holds the usual devices only", prints(_DEVICES, b"True []\n", "null, and unusual ones")),

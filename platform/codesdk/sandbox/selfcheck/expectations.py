@@ -11,6 +11,10 @@ class ProbeFailed(Exception):
     """The sandbox didn't behave as expected; the message says what happened instead."""
 
 
+class ProbeExempt(Exception):
+    """This machine can't show the behaviour; the message says why."""
+
+
 @dataclass(frozen=True)
 class CompletedExec:
     """A finished exec with all its output."""

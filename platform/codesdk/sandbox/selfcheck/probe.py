@@ -29,7 +29,7 @@ class Status(StrEnum):
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "fail"
     EXEMPT = "exempt"
-    """Not run, because this runtime can't show it; `reason` says why."""
+    """This runtime or kernel can't show it; `reason` says why."""
 
 
 class Outcome(FrozenModel):
@@ -43,7 +43,7 @@ class Outcome(FrozenModel):
 
 
 Check = Callable[[ProbeContext], None]
-"""Raises `ProbeFailed`, or a `Fault` if the sandbox itself failed."""
+"""Raises `ProbeFailed`, `ProbeExempt`, or a `Fault` if the sandbox itself failed."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,10 @@ from codesdk.toolcalls.records.call_record import SessionFacts
 APPROVAL_RATE = "(asks)"
 """Rule name under which approval requests are counted; no rule can have it."""
 MINUTE_S = 60
+_NO_BACKGROUND = (
+    "This session's profile has no background processes: what a command starts ends with it. Run the command with"
+    " workspace.exec, together with what needs it."
+)
 
 
 class ApprovalLimits(FrozenModel):
@@ -130,11 +134,15 @@ class CallDecisions:
         cover = self._grants.find_covering(unit, query)
         return CallDecision(granted if cover.grant is not None else decision, cover)
 
-    def admit(self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision) -> Admission:
-        """Count the call under its rates, or deny it if one is used up or too many approvals wait.
+    def admit(
+        self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision, *, tool: Tool, facts: SessionFacts
+    ) -> Admission:
+        """Count the call under its rates, or deny it: by the profile, a used-up rate, or too many waiting approvals.
 
         The caller holds the tenant's row, so no other process counts at the same time.
         """
+        if tool.starts_background_process and not facts.profile.get("background_processes", True):
+            return Admission(_deny_instead_of_asking(decision, _NO_BACKGROUND), DenialCode.NOT_IN_PROFILE)
         if decision.effect is Effect.ASK and self._too_many_waiting(unit, subject):
             waiting = self._limits.waiting
             reason = f"{waiting} calls of this session wait for people already; wait until some are answered."

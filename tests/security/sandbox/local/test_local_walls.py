@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.sandbox.local.bwrap import SYSTEM_DIRECTORIES, python_homes
 from codesdk.sandbox.local.cgroups import Controller
 from codesdk.sandbox.local.driver import _read_processes
 from codesdk.sandbox.local.shim_stream import ShimStream
@@ -42,6 +43,18 @@ def walled(sandboxes):
 def apart(sandboxes):
     if not sandboxes.confinement.apart:
         pytest.skip("exempt for an ordinary user: tools run as the runner's own user, and the attestation says so")
+
+
+def test_the_mount_table_names_the_workspace_and_the_system_and_no_other_path(walled, sandboxes, opened):
+    place = sandboxes._directories._root / opened.owner
+    known = (*SYSTEM_DIRECTORIES, "/etc", *python_homes(), *(f"{place}/{name}" for name in ("workspace", "etc")))
+    paths = set()
+    for line in run(opened, "cat", "/proc/self/mountinfo").stdout.decode().splitlines():
+        fields, kind = line.split(" - ")[0].split(), line.split(" - ")[1].split()[0]
+        if kind not in ("proc", "tmpfs", "devtmpfs", "devpts", "cgroup", "cgroup2"):
+            paths.add(fields[3])
+    assert f"{place}/workspace" in paths
+    assert [path for path in paths if not path.startswith(known)] == []
 
 
 @pytest.mark.parametrize("what", WALLED)

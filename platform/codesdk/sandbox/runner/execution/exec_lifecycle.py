@@ -69,6 +69,8 @@ class Exec:
         on_free: Callable[[SubreaperHandle], None],
         oom: probe.OomKills,
         uid: int,
+        *,
+        kills_orphans: bool = False,
     ) -> None:
         self.key = key
         self.spool = spool
@@ -79,6 +81,7 @@ class Exec:
         self._request = request
         self._stdin = stdin
         self._uid = uid
+        self._kills_orphans = kills_orphans
         self.stdio = Stdio(loop, spool, self._finish_if_over)
         self._loop = loop
         self._kill = kill
@@ -163,20 +166,32 @@ class Exec:
                 # The exec ends with its leader: kill the processes that the leader left behind.
                 self._enter("kill", _KILL_RETRY_S, _KILL)
         if "empty" in words:
-            self._usage = words
             self._has_escaped = "left" in words
-            self.stdio.drain()
-            self._enter("drain", _DRAIN_S, None)
+            if self._kills_orphans:
+                self._kill_orphans(words)
+            else:
+                self._drain(words)
+
+    def _kill_orphans(self, usage: dict[str, Any]) -> None:
+        """Kill the processes that belong to no exec, which are the runner's children, before the result is built."""
+        self._enter("kill", _KILL_RETRY_S, None)
+        self._kill(0, _KILL, lambda: self._drain(usage))
+
+    def _drain(self, usage: dict[str, Any]) -> None:
+        if self._usage is not None:
+            return  # the subreaper was lost after it had reported the tree's end
+        self._usage = usage
+        self.stdio.drain()
+        self._enter("drain", _DRAIN_S, None)
+        self._finish_if_over()
 
     def _on_subreaper_lost(self) -> None:
-        """Handle an OOM-killed subreaper: kill its tree, whose processes are now the runner's children."""
+        """Handle an OOM-killed subreaper: kill its tree, whose processes are now orphans."""
         self._is_lost = True
         if self._usage is not None:
             return  # its tree had already ended
-        self._usage = {}
         self._failed = self._failed or "the exec's subreaper was killed"
-        self._kill(0, _KILL, lambda: None)
-        self._enter("drain", _DRAIN_S, None)
+        self._kill_orphans({})
 
     # -- ending -----------------------------------------------------------------------------------------------------
 

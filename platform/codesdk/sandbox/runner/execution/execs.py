@@ -33,8 +33,19 @@ class Execs:
     REMEMBERED = 16_384
     """How many keys of acknowledged execs are kept, so that a repeated start is refused."""
 
-    def __init__(self, loop: EventLoop, fork_server: ForkServer, kill: SignalTree, spool_bytes: int, uid: int) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        fork_server: ForkServer,
+        kill: SignalTree,
+        spool_bytes: int,
+        uid: int,
+        *,
+        kills_orphans: bool = False,
+    ) -> None:
+        """`kills_orphans`: before each result, kill the processes that belong to no running exec."""
         self._uid = uid
+        self._kills_orphans = kills_orphans
         self._loop = loop
         self._fork_server = fork_server
         self._kill = kill
@@ -72,8 +83,9 @@ class Execs:
         # Lowered limits cannot be raised again for the next exec.
         on_freed = SubreaperHandle.dismiss if "limits" in request else self._on_handle_freed
         found = Exec(
-            key, request, stdin, self._loop, self._kill, spool, self._on_exec_ended, on_freed, self._oom, self._uid
-        )
+            key, request, stdin, self._loop, self._kill, spool, self._on_exec_ended, on_freed, self._oom, self._uid,
+            kills_orphans=self._kills_orphans,
+        )  # fmt: skip
         for other in self._running.values():
             other.mark_overlapped()
             found.mark_overlapped()

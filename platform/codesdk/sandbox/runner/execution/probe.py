@@ -19,6 +19,7 @@ _LIMITS = {
 }
 _OOM_KILLS = (("memory.events", b"oom_kill "), ("memory/memory.oom_control", b"oom_kill "))
 CGROUP = "/sys/fs/cgroup"
+_KILL = 9
 
 
 def _text(path: str) -> str | None:
@@ -79,8 +80,24 @@ def _outcome(action: Any) -> str:
     return "ALLOWED"
 
 
-def observe(runner: int) -> dict[str, Any]:
-    """Report ids, mounts, interfaces and limits, and try to attack the runner. Call it with the tool's ids."""
+def _other_exec(other_pid: int) -> dict[str, str]:
+    """Try to reach a process as if it were another exec's."""
+    folder = f"/proc/{other_pid}/"
+    try:
+        return {
+            "memory": _outcome(lambda: os.close(os.open(folder + "mem", os.O_RDWR))),
+            "environment": _outcome(lambda: os.close(os.open(folder + "environ", os.O_RDONLY))),
+            "descriptors": _outcome(lambda: os.readlink(folder + "fd/0")),
+        }
+    finally:
+        os.kill(other_pid, _KILL)
+
+
+def observe(runner: int, other_pid: int) -> dict[str, Any]:
+    """Report ids, mounts, interfaces and limits, and try to attack the runner. Call it with the tool's ids.
+
+    `other_pid`: a process with the same ids that, like another exec's, is no relative. It is killed at the end.
+    """
     status: dict[str, str] = {}
     for line in (_text("/proc/self/status") or "").splitlines():
         key, _, value = line.partition(":")
@@ -104,5 +121,6 @@ def observe(runner: int) -> dict[str, Any]:
             "read_runner_memory": _outcome(lambda: os.close(os.open(f"/proc/{runner}/mem", os.O_RDONLY))),
             "write_root": _outcome(lambda: os.close(os.open("/.codesdk", os.O_WRONLY | os.O_CREAT, 0o600))),
         },
+        "other_exec": _other_exec(other_pid),
         "python": sys.version.split()[0],
     }

@@ -156,18 +156,26 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
 
     def tools() -> dict[int, int]:
         table = parents()
-        subreapers = [pid for pid, (parent, _) in table.items() if parent == fork_server]
-        return {pid: table[pid][1] for subreaper in subreapers for pid in descendants(subreaper, table)}
+        return _states_below((pid for pid, (parent, _) in table.items() if parent == fork_server), table)
 
-    signalled: set[int] = set()
+    _signal_until_quiet(tools, _STOP if stop else _CONTINUE)
+    return not stop or _wait_until_stopped(tools, _BLOCKED_S)[1]
+
+
+def _signal_until_quiet(find: Callable[[], Iterable[int]], number: int) -> list[int]:
+    """Signal processes one by one until a scan finds no new one; returns them.
+
+    A fork bomb can outrun it for a while; the caller repeats until nothing is left.
+    """
+    signalled: list[int] = []
     for _ in range(MAX_SCANS):
-        fresh = tools().keys() - signalled
+        fresh = [pid for pid in find() if pid not in signalled]
         if not fresh:
             break
         for pid in fresh:
-            _send(pid, _STOP if stop else _CONTINUE)
-        signalled |= fresh
-    return not stop or _wait_until_stopped(tools, _BLOCKED_S)[1]
+            _send(pid, number)
+        signalled += fresh
+    return signalled
 
 
 def _wait_until_stopped(states: Callable[[], dict[int, int]], blocked_s: float) -> tuple[dict[int, int], bool]:
@@ -193,15 +201,24 @@ def _wait_until_stopped(states: Callable[[], dict[int, int]], blocked_s: float) 
 
 
 def states_of_user(uid: int) -> dict[int, int]:
-    """Return the state of every live process whose real, effective or saved uid this is."""
-    wanted, found = str(uid).encode(), {}
+    """Return the state of every live process with this uid."""
+    return _states_by_id(b"Uid:", uid)
+
+
+def states_of_group(group: int) -> dict[int, int]:
+    """Return the state of every live process with this supplementary group."""
+    return _states_by_id(b"Groups:", group)
+
+
+def _states_by_id(field: bytes, wanted: int) -> dict[int, int]:
+    word, found = str(wanted).encode(), {}
     for pid in all_pids():
         try:
             with open(f"/proc/{pid}/status", "rb") as status:
-                line = next((line for line in status if line.startswith(b"Uid:")), b"")
+                line = next((line for line in status if line.startswith(field)), b"")
         except OSError:
             continue  # it has ended
-        process = read_process(pid) if wanted in line.split()[1:4] else None
+        process = read_process(pid) if word in line.split() else None
         if process is not None and process[1] != DEAD:
             found[pid] = process[1]
     return found
@@ -214,30 +231,19 @@ def signal_tree(
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
-        pids, _ = _wait_until_stopped(lambda: _states_below(root, excluding), 0.0)
+        pids, _ = _wait_until_stopped(lambda: _states_below((root,), parents(), excluding), 0.0)
         for pid in pids:
             _send(pid, number)
     return len(pids)
 
 
-def _states_below(root: int, excluding: int) -> dict[int, int]:
-    table = parents()
-    return {pid: table[pid][1] for pid in descendants(root, table, excluding)}
+def _states_below(roots: Iterable[int], table: Table, excluding: int = 0) -> dict[int, int]:
+    return {pid: table[pid][1] for root in roots for pid in descendants(root, table, excluding)}
 
 
 def _signal_own(root: int, number: int, excluding: int) -> int:
-    """Signal the tree where tools share the runner's uid: stop processes one by one until a scan finds no new one.
-
-    A fork bomb can outrun it for a while; the caller repeats until nothing is left.
-    """
-    stopped: list[int] = []
-    for _ in range(MAX_SCANS):
-        fresh = [pid for pid in descendants(root, parents(), excluding) if pid not in stopped]
-        if not fresh:
-            break
-        for pid in fresh:
-            _send(pid, _STOP)
-        stopped += fresh
+    """Signal the tree where tools share the runner's uid: no signal to all of them would leave the runner out."""
+    stopped = _signal_until_quiet(lambda: descendants(root, parents(), excluding), _STOP)
     for pid in stopped:
         _send(pid, number)
         _send(pid, _CONTINUE)

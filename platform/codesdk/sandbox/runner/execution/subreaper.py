@@ -5,6 +5,8 @@ the cost of a fork stays the same, and an idle sandbox runs only one of our proc
 Each serves one exec at a time: processes of the tree stay below it even after a double fork or setsid. When it has no
 child left, the tree has ended and the subreaper is free for the next exec. Subreapers run as root, so tools can't
 signal them; at most one has the tool's real uid, and only while no tool process exists.
+
+Each subreaper enters a Landlock domain of its own, so that the trees of two subreapers can't reach each other's memory.
 """
 
 from __future__ import annotations
@@ -173,6 +175,7 @@ class Subreaper:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._is_reaper = kernel.become_subreaper()
         self._starts = 0
+        self._has_domain = False
         # Tools inherit these: posix_spawn can't set them.
         os.umask(0o022)
         os.nice(_NICE)
@@ -185,6 +188,7 @@ class Subreaper:
         _set_rlimits(config.limits)
         self._score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._score, 16).strip()
+        kernel.hide_memory()  # its next exec must not be reached through it
 
     def serve(self) -> None:
         """Serve requests until the runner closes the socket."""
@@ -242,6 +246,7 @@ class Subreaper:
             doing, what = "run", " " + str(request["argv"][0])
             if request.get("probe"):
                 return self._probe(stdio), ""
+            self._enter_domain()
             program = Program(request["argv"], request["env"], stdio, request.get("tty"))
             return program.spawn() if is_open or not self._has_own_uid else program.fork(uid), ""
         except OSError as error:
@@ -266,21 +271,43 @@ class Subreaper:
         finally:
             os.close(fd)
 
+    def _enter_domain(self) -> None:
+        # Once: it reaps a tree to its end before it starts another, so no two execs meet in its domain.
+        self._has_domain = self._has_domain or kernel.enter_domain()
+
     def _probe(self, stdio: list[int]) -> int:
+        """Fork a process that observes, and before it one that, like another exec's, is outside of this domain."""
+        ready, is_ready = os.pipe()
+        other_pid = os.fork()
+        if other_pid == 0:
+            _in_child(lambda: self._be_other_exec(is_ready))
+        os.close(is_ready)
+        os.read(ready, 1)
+        os.close(ready)
+        self._enter_domain()
         pid = os.fork()
         if pid == 0:
-            _in_child(lambda: self._observe(stdio))
+            _in_child(lambda: self._observe(stdio, other_pid))
         return pid
 
-    def _observe(self, stdio: list[int]) -> None:
-        from codesdk.sandbox.runner.execution import probe  # noqa: PLC0415 - once in a sandbox's life
-
+    def _take_tool_uid(self) -> None:
         if self._has_own_uid:
             uid = self._config.uid
             os.setresuid(uid, uid, uid)
+        kernel.show_memory()  # as that of any program a tool starts
+
+    def _be_other_exec(self, is_ready: int) -> None:
+        self._take_tool_uid()
+        os.close(is_ready)
+        signal.pause()  # every signal is blocked; the observer kills it
+
+    def _observe(self, stdio: list[int], other_pid: int) -> None:
+        from codesdk.sandbox.runner.execution import probe  # noqa: PLC0415 - once in a sandbox's life
+
+        self._take_tool_uid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._control.close()
-        os.write(stdio[1], wire.dump_json(probe.observe(self._runner)))
+        os.write(stdio[1], wire.dump_json(probe.observe(self._runner, other_pid)))
 
     def _reap_tree(self, leader: int) -> None:
         """Reap until the tree is empty, and report the result."""
