@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.toolcalls.previews.unified_diff import unified_diff
 from codesdk.tools.diff_parser import parse_diff
 from codesdk.tools.git_paths import quote_path, unquote_path
-from codesdk.tools.hunks import apply_hunks
+from codesdk.tools.hunks import MAX_WORK, apply_hunks
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", " x", "-y", "+z", "\\ w", "@@ -1 +1 @@"]), max_size=14)
 TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
@@ -25,7 +26,7 @@ def test_what_a_diff_says_makes_the_one_text_of_the_other(before, after):
     assert bool(told) is (before != after)
     if told:
         (patch,) = parse_diff(told)
-        assert apply_hunks(patch.hunks, before, "a.txt") == after
+        assert apply_hunks(patch.hunks, before, "a.txt", WorkBudget(MAX_WORK)) == after
 
 
 def test_it_is_what_diff_writes(tmp_path):
