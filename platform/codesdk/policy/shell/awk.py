@@ -9,7 +9,8 @@ MAX_LENGTH = 8192
 
 _STRING = re.compile(r'"([^"\\\n]|\\.)*"', re.DOTALL)
 # No `/` or lone `[` inside a bracket expression: awk implementations disagree on where such a regex ends.
-_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*\])+/")
+# Possessive: there is one way to read each character, and backtracking would try all combinations of others.
+_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?+\]?+(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*+\])++/")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DANGER = re.compile(r"system|/inet|[|>@]")
 _STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
