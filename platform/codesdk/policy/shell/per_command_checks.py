@@ -9,7 +9,7 @@ from codesdk.policy.shell import awk, sed
 from codesdk.policy.shell.options import Options, WordIndexes, dangerous_options
 from codesdk.policy.shell.words import Word
 
-_ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~|(.*/)?\.\.(/|$))")
+_ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~)|(^|[=/])\.\.(/|$)")
 
 
 def find(words: Sequence[Word]) -> WordIndexes:
