@@ -12,6 +12,7 @@ import re2
 
 from codesdk.domain.decisions import REDACTED, RedactedKind, Redaction
 from codesdk.domain.tool_results import ToolResult
+from codesdk.domain.work_budget import WorkBudget
 
 CUT_MARGIN_BYTES = 4096
 """Bytes withheld at a cut: a literal (1,000 characters of up to 4 bytes) that the cut splits would begin there."""
@@ -19,6 +20,9 @@ MAX_MATCHES = 10_000
 """Maximum matches of one pattern in one text; the rest is redacted as a whole. Otherwise a tool that prints many
 matches could exhaust the worker's memory, and the replacements would inflate its output.
 """
+MAX_VALUES = 50_000
+"""Keys and values of one structured result that are searched, about a second with several patterns; all others are
+redacted."""
 _KIND_PATTERNS = {
     RedactedKind.EMAIL: r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
     # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard and Discover with 16 digits, American Express with 15.
@@ -92,7 +96,9 @@ class Redactor:
         for steps in self._pointers:  # before the patterns, which may rename keys
             structured, found = _replace_at(structured, steps)
             self.count += found
-        structured = self._redact_value(structured)
+        if self._patterns and structured is not None:
+            cleaned = self._redact_value(structured, WorkBudget(MAX_VALUES))
+            structured = cleaned if isinstance(cleaned, dict) else {}
         changes: dict[str, Any] = {"structured": structured, "text": self.clean_text(result.text)}
         changes["differs"] = tuple(map(self.clean_text, result.differs))
         if self._pointers:
@@ -105,21 +111,24 @@ class Redactor:
             )
         return result.model_copy(update=changes)
 
-    def _redact_value(self, value: Any) -> Any:
+    def _redact_value(self, value: Any, budget: WorkBudget) -> Any:
+        if not budget.spend(1 + (len(value) if isinstance(value, dict) else 0)):
+            self.count += 1
+            return REDACTED
         if isinstance(value, str):
             return self.clean_text(value)
         if isinstance(value, dict):
-            return self._redact_object(value)
+            return self._redact_object(value, budget)
         if isinstance(value, list):
-            return [self._redact_value(item) for item in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and self._patterns:
+            return [self._redact_value(item, budget) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
             # As JSON writes it, so that an unquoted card number matches. A redacted number becomes text.
             written = json.dumps(value)
             cleaned = self.clean_text(written)
             return value if cleaned == written else cleaned
         return value
 
-    def _redact_object(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _redact_object(self, value: dict[str, Any], budget: WorkBudget) -> dict[str, Any]:
         """Redact an object, including its keys. Keys that become equal are numbered, so that no value is lost."""
         cleaned: dict[str, Any] = {}
         often: Counter[str] = Counter()
@@ -128,7 +137,7 @@ class Redactor:
             while base != key and (name in value or name in cleaned):
                 often[base] += 1
                 name = f"{base} {often[base] + 1}"
-            cleaned[name] = self._redact_value(item)
+            cleaned[name] = self._redact_value(item, budget)
         return cleaned
 
 

@@ -35,8 +35,8 @@ class SchemaRefused(Exception):
         self.path = path
 
 
-def check_schema(schema: dict[str, Any]) -> None:
-    """Check that a schema can be compiled and used.
+def check_schema(schema: dict[str, Any]) -> int:
+    """Check that a schema can be compiled and used. Returns its number of values with every reference expanded.
 
     Raises:
         SchemaRefused: at the first error.
@@ -61,8 +61,9 @@ def check_schema(schema: dict[str, Any]) -> None:
     for at, target in references.items():
         if target in data or (target and target[-1] in _NAMED and _is_keyword(target)):
             raise SchemaRefused("This `$ref` leads to something that is not a schema.", at)
-    _check_expansion(references, paths)
+    expanded = _check_expansion(references, paths)
     compile_validator(schema)
+    return len(paths) + expanded
 
 
 def compile_validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
@@ -166,10 +167,10 @@ def _target(schema: dict[str, Any], path: SchemaPath, value: Any) -> SchemaPath:
     return tuple(found)
 
 
-def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[SchemaPath]) -> None:
-    """Refuse references that are recursive, and those whose expansion is too large."""
+def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[SchemaPath]) -> int:
+    """Refuse references that are recursive, and those whose expansion is too large. Returns what they add."""
     if not references:
-        return
+        return 0
     beneath = {target: [at for at in references if at[: len(target)] == target] for target in set(references.values())}
     own = {target: sum(path[: len(target)] == target for path in paths) for target in beneath}
     whole: dict[SchemaPath, int] = {}
@@ -189,3 +190,4 @@ def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[Schem
         total += expand(target, at)
         if total > MAX_EXPANDED:
             raise SchemaRefused("This schema is too large when its references are expanded.", at)
+    return total

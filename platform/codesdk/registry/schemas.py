@@ -9,6 +9,13 @@ import jsonschema_rs
 from codesdk.documents import nearest
 from codesdk.registry.schema_safety import check_schema, compile_validator
 
+MAX_WORK = 50_000_000
+"""Values of an input times values of its schema: about a second. A schema of many alternatives checks each value often."""
+MAX_EXPLAINED = 1_000_000
+"""Values and characters times values of the schema up to which all mismatches are compared: a fifth of a second."""
+MAX_LOCATED = 400_000_000
+"""Likewise, up to which the first mismatch is explained. Each alternative that doesn't match repeats the value."""
+
 
 class SchemaMismatch(NamedTuple):
     """The first position where a value does not match."""
@@ -27,17 +34,29 @@ class CompiledSchema:
             SchemaRefused: it is not a valid 2020-12 schema, or refers outside itself.
         """
         self._schema = schema
-        check_schema(schema)
+        self._size = check_schema(schema)
         self._validator = compile_validator(schema)
 
     def mismatch(self, value: Any) -> SchemaMismatch | None:
-        """Return the mismatch deepest in the value; None if the value matches."""
+        """Return the mismatch deepest in the value, of a large value the first one; None if the value matches."""
+        if _size(value, MAX_WORK // self._size, characters=False) > MAX_WORK // self._size:
+            return SchemaMismatch("", f"fewer values: this schema can check {MAX_WORK // self._size} at once")
         if self._validator.is_valid(value):
             return None
-        errors = list(self._validator.iter_errors(value))
+        work = self._size * _size(value, MAX_LOCATED // self._size, characters=True)
+        if work > MAX_LOCATED:
+            return SchemaMismatch("", "a value that matches the schema; this one is too large to say where it differs")
+        errors = [self._first_error(value)] if work > MAX_EXPLAINED else list(self._validator.iter_errors(value))
         # A wrong type at a leaf is more helpful than a failed oneOf at the root.
         error = max(errors, key=lambda one: (len(one.instance_path), _specificity(one)))
         return SchemaMismatch(_pointer(error.instance_path), self._expected(error))
+
+    def _first_error(self, value: Any) -> jsonschema_rs.ValidationError:
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return error
+        raise AssertionError("the value was found not to match")
 
     def _expected(self, error: jsonschema_rs.ValidationError) -> str:
         kind = error.kind.as_dict()
@@ -97,6 +116,25 @@ _LIMITS = {
     "pattern": "text that matches {}",
     "const": "{}",
 }
+
+
+def _size(value: Any, most: int, *, characters: bool) -> int:
+    """The number of values in a value, with their characters if wanted; counts until there are more than `most`."""
+    count = 0
+    stack = [value]
+    while stack and count <= most:
+        item = stack.pop()
+        count += 1
+        if isinstance(item, dict):
+            stack += item.values()
+            count += sum(map(len, item)) if characters else 0
+        elif isinstance(item, list):
+            if len(item) > most:
+                return len(item)
+            stack += item
+        elif characters and isinstance(item, str):
+            count += len(item)
+    return count
 
 
 def _specificity(error: jsonschema_rs.ValidationError) -> int:

@@ -6,10 +6,11 @@ policy and the sandbox are the protection.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import re2
 
 from codesdk.registry.pins import OfferedTool
 
@@ -32,11 +33,12 @@ _INVISIBLE = {
     range(0x3164, 0x3165): "a filler without a shape",
     range(0xFEFF, 0xFF00): "a character without width",
 }
-_HEX = re.compile(r"[0-9a-fA-F]{96,}")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{72,}={0,2}")
-_OFF_SCREEN = re.compile(r"[ \t\u00a0]{60,}\S|(?:[ \t\r]*\n){12,}[ \t\r]*\S")
+# RE2: the texts are a server's, and a backtracking engine takes time that grows with the square of a row of blanks.
+_HEX = re2.compile(r"[0-9a-fA-F]{96,}")
+_BASE64 = re2.compile(r"[A-Za-z0-9+/_-]{72,}={0,2}")
+_OFF_SCREEN = re2.compile("[ \t\u00a0]{60,}" r"\S|(?:[ \t\r]*\n){12,}[ \t\r]*\S")
 _PHRASES = tuple(
-    (re.compile(pattern, re.IGNORECASE), what)
+    (re2.compile(f"(?i){pattern}"), what)
     for pattern, what in (
         (
             (
@@ -165,7 +167,7 @@ def _scan(text: str) -> Iterator[tuple[str, int]]:
         yield "has a long piece of encoded data", found.start()
 
 
-def _find_encoded(text: str) -> re.Match[str] | None:
+def _find_encoded(text: str) -> Any:
     """Return a long base64 text, but no path, word or repeated letter."""
     for found in _BASE64.finditer(text):
         if len(set(found[0])) > 16 and any(c.isdigit() for c in found[0]) and any(c.isupper() for c in found[0]):  # noqa: PLR2004 (a blob has most letters)

@@ -12,6 +12,10 @@ from codesdk.tools.hunks import Hunk, PatchRejected, split_lines
 
 __all__ = ["FilePatch", "PatchRejected", "parse_diff", "split_lines"]
 
+MAX_LINES = 100_000
+"""Of a diff. Each line takes microseconds of the worker, and newlines alone could make four million of them."""
+MAX_FILES = 500
+"""What the runner writes as one batch."""
 _NUMBER = "([0-9]{1,9})"
 _HEADER = re.compile(rf"@@ -{_NUMBER}(?:,{_NUMBER})? \+{_NUMBER}(?:,{_NUMBER})? @@")
 _NO_NEWLINE = "\\"
@@ -41,12 +45,17 @@ def parse_diff(diff: str) -> list[FilePatch]:
     """The files of a unified diff, in its order; what `git diff` writes about new, empty, renamed files and modes too.
 
     Raises:
-        PatchRejected: no file in it, a malformed hunk, the same file twice, a copy, a symbolic link, binary content.
+        PatchRejected: no file in it, a malformed hunk, the same file twice, a copy, a symbolic link, binary content, or
+            more lines or files than are allowed.
     """
+    if (lines := diff.count("\n")) > MAX_LINES:
+        raise PatchRejected(f"The diff has {lines} lines; send it in parts of {MAX_LINES} lines at most.")
     patches = list(_parse_files(split_lines(diff)))
     if not patches:
         raise PatchRejected("This is no unified diff: it has no `--- a/file` and `+++ b/file` lines.")
     paths = [path for patch in patches for path in (patch.path, patch.source) if path is not None]
+    if len(paths) > MAX_FILES:
+        raise PatchRejected(f"The diff changes {len(paths)} files; send it in parts of {MAX_FILES} files at most.")
     if len(set(paths)) != len(paths):
         raise PatchRejected("The diff names the same file twice; join its hunks.")
     return patches

@@ -7,10 +7,11 @@ from typing import Any
 
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tool_results import ToolResult
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.port import FileKind, FileRefused, FileWrite
 from codesdk.tools.context import ToolContext, file_error_result
 from codesdk.tools.diff_parser import FilePatch, parse_diff
-from codesdk.tools.hunks import PatchRejected, apply_hunks
+from codesdk.tools.hunks import MAX_WORK, PatchRejected, apply_hunks
 
 ABSENT = "absent"
 
@@ -19,7 +20,8 @@ def apply(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """Check every hunk of every file, then write all files in one batch that only lands on what was read."""
     try:
         patches = parse_diff(given["patch"])
-        writes = [write for patch in patches for write in _file_writes(patch, context)]
+        budget = WorkBudget(MAX_WORK)
+        writes = [write for patch in patches for write in _file_writes(patch, context, budget)]
     except PatchRejected as rejected:
         return ToolResult(text=f"Nothing was changed. {rejected}", is_error=True, code="PATCH_REJECTED")
     done = context.write(tuple(writes))
@@ -42,15 +44,17 @@ def _summary(patch: FilePatch) -> str:
     return f"{patch.change} {patch.path}{source} ({len(patch.hunks)} hunks)"
 
 
-def _file_writes(patch: FilePatch, context: ToolContext) -> Iterator[FileWrite]:
+def _file_writes(patch: FilePatch, context: ToolContext, budget: WorkBudget) -> Iterator[FileWrite]:
     """What a file's patch writes and deletes; each only on what was read."""
     if patch.change == "added":
-        content = apply_hunks(patch.hunks, "", patch.path).encode()
+        content = apply_hunks(patch.hunks, "", patch.path, budget).encode()
         yield FileWrite(path=patch.path, content=content, if_sha256=ABSENT, mode=patch.mode)
         return
     source = patch.source or patch.path
     current, text = _read_text(source, context)
-    changed = apply_hunks(patch.hunks, text, source, deletes=patch.change == "deleted").encode()
+    if not budget.spend(len(current)):
+        raise PatchRejected(f"The files of this diff are too large together (at {source}); send it in parts.")
+    changed = apply_hunks(patch.hunks, text, source, budget, deletes=patch.change == "deleted").encode()
     match patch.change:
         case "deleted":
             yield FileWrite(path=source, content=None, if_sha256=bytes_hash(current))

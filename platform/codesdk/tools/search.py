@@ -1,13 +1,24 @@
-"""workspace.search: ripgrep in the sandbox, as the tool user; a hostile pattern can only burn its own limits."""
+"""workspace.search: ripgrep in the sandbox, as the tool user; a hostile pattern can only burn its own limits.
+
+ripgrep opens files by their paths, so a process of the sandbox can swap a directory for a link while it runs. What it
+found is therefore only a proposal: each line is read again through the runner, beneath the workspace, and what isn't
+there byte for byte is left out.
+"""
 
 from __future__ import annotations
 
 import base64
+import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import groupby, islice
 from typing import Any
 
+from pydantic import Field
+
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import ToolResult
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.egress.rules import DENY_ALL
 from codesdk.sandbox.port import Chunk, ExitKind, FileKind, FileRefused
 from codesdk.tools.context import ToolContext, file_error_result
@@ -15,6 +26,22 @@ from codesdk.tools.context import ToolContext, file_error_result
 DEFAULT_RESULTS = 200
 LINE_BYTES = 500
 """Longest line shown: minified files have lines of megabytes."""
+WINDOW_BYTES = 16 * 1024
+"""Lines of one file that are no further apart are read at once."""
+MAX_VERIFIED = 128 * 1024 * 1024
+"""Bytes that one search reads again."""
+_ENCODINGS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+"""What ripgrep recognizes at the beginning of a file; it searches the text as UTF-8 without the mark."""
+
+
+class _Line(FrozenModel):
+    """A line that ripgrep says matches."""
+
+    path: bytes
+    number: int = Field(ge=1)
+    offset: int = Field(ge=0, le=2**53)
+    """Of its first byte in the file, without a byte order mark."""
+    content: bytes = Field(min_length=1)
 
 
 def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -42,13 +69,19 @@ def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
         )
     if result.kind is not ExitKind.EXITED or result.exit_code not in (0, 1, 2):
         return ToolResult(text=f"The search did not end well: {result.kind}.", is_error=True, code=result.kind.upper())
-    matches = _matches(b"".join(pieces["stdout"]), most + 1, context.clean)
-    if result.exit_code == 2 and not matches:  # noqa: PLR2004 (rg(1): 2 is an error, 1 no match)
+    found = list(islice(_lines(b"".join(pieces["stdout"])), most + 1))
+    if result.exit_code == 2 and not found:  # noqa: PLR2004 (rg(1): 2 is an error, 1 no match)
         message = b"".join(pieces["stderr"]).decode("utf-8", "replace").strip()
-        return ToolResult(text=message or "The search failed.", is_error=True, code="SEARCH_FAILED")
-    truncated = len(matches) > most
-    matches = matches[:most]
+        text = message or "Nothing was found, but some files could not be read."
+        return ToolResult(text=text, is_error=True, code="SEARCH_FAILED")
+    return _result(list(_Verifier(context).matches(found[:most])), found, most)
+
+
+def _result(matches: list[dict[str, Any]], found: list[_Line], most: int) -> ToolResult:
+    truncated = len(found) > most
     lines = [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
+    if changed := min(len(found), most) - len(matches):
+        lines.append(f"[{changed} left out: their files changed meanwhile, or could not be read again]")
     if truncated:
         lines.append(f"[cut after {most} matches; narrow the pattern or the path]")
     return ToolResult(text="\n".join(lines) or "No match.", structured={"matches": matches, "truncated": truncated})
@@ -56,7 +89,8 @@ def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
 
 def _argv(given: dict[str, Any], place: str, *, whole_lines: bool) -> tuple[str, ...]:
     """`whole_lines`: what is redacted must not be cut in half before."""
-    argv = ["rg", "--json", "--no-config", "--sort=path"]
+    # Without messages about files: through a swapped link they would name files outside of the workspace.
+    argv = ["rg", "--json", "--no-config", "--no-messages", "--sort=path"]
     if not whole_lines:
         argv += [f"--max-columns={LINE_BYTES}", "--max-columns-preview"]
     if given.get("ignore_case"):
@@ -66,27 +100,84 @@ def _argv(given: dict[str, Any], place: str, *, whole_lines: bool) -> tuple[str,
     return (*argv, "--regexp", given["pattern"], "--", place)
 
 
-def _matches(output: bytes, most: int, clean: Callable[[str], str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for line in output.splitlines():
-        if len(found) >= most:
-            break
+def _lines(output: bytes) -> Iterator[_Line]:
+    for text in output.split(b"\n"):
         try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # the last record of an output that passed its limit is cut in half
-        if record.get("type") == "match":
-            data = record["data"]
-            found.append(
-                {
-                    "path": _decode_field(data["path"]).removeprefix("./"),
-                    "line": data["line_number"],
-                    "text": clean(_decode_field(data["lines"])).rstrip("\n")[:LINE_BYTES],
-                }
-            )
-    return found
+            record = json.loads(text)
+            if record["type"] == "match":
+                data = record["data"]
+                yield _Line(
+                    path=_decode_field(data["path"]),
+                    number=data["line_number"],
+                    offset=data["absolute_offset"],
+                    content=_decode_field(data["lines"]),
+                )
+        except (ValueError, LookupError, TypeError, RecursionError):
+            continue  # the last record of an output that passed its limit is cut in half; another `rg` may say anything
 
 
-def _decode_field(field: dict[str, str]) -> str:
+def _decode_field(field: dict[str, str]) -> bytes:
     # rg gives base64 where a path or a line is not UTF-8.
-    return field["text"] if "text" in field else base64.b64decode(field["bytes"]).decode("utf-8", "replace")
+    return field["text"].encode() if "text" in field else base64.b64decode(field["bytes"])
+
+
+class _Verifier:
+    """Reads lines again, beneath the workspace."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._budget = WorkBudget(MAX_VERIFIED)
+        # Only what is shown has to be read, but redactions need whole lines.
+        self._longest = 4 * LINE_BYTES if context.redactor is None else context.profile.max_read_bytes
+
+    def matches(self, lines: list[_Line]) -> Iterator[dict[str, Any]]:
+        """Those that are there, as they are shown."""
+        for path, group in groupby(lines, lambda line: line.path):
+            rest = list(group)
+            decoded: bytes | None = None
+            while rest:
+                window = self._first_window(rest)
+                rest = rest[len(window) :]
+                start = window[0].offset
+                data = self._read(path, start, self._end(window[-1]) - start)
+                for line in window:
+                    wanted = line.content[: self._longest]
+                    if not data.startswith(wanted, line.offset - start):
+                        decoded = self._read_decoded(path) if decoded is None else decoded
+                        if not decoded.startswith(wanted, line.offset):
+                            continue
+                    yield self._shown(line, wanted)
+
+    def _first_window(self, lines: list[_Line]) -> list[_Line]:
+        """The first lines of a file that are read at once."""
+        start = lines[0].offset
+        for count, line in enumerate(lines):
+            if count and not (start < line.offset and self._end(line) - start <= WINDOW_BYTES):
+                return lines[:count]
+        return lines
+
+    def _end(self, line: _Line) -> int:
+        return line.offset + min(len(line.content), self._longest)
+
+    def _read(self, path: bytes, offset: int, length: int) -> bytes:
+        """Empty for what can't be read."""
+        if self._budget.left <= 0:
+            return b""
+        found = self._context.files.read(path.decode("utf-8", "surrogateescape"), offset=offset, length=length)
+        if isinstance(found, FileRefused):
+            return b""
+        self._budget.spend(len(found.data))
+        return found.data
+
+    def _read_decoded(self, path: bytes) -> bytes:
+        """A file with a byte order mark, as ripgrep searches it; empty for any other."""
+        data = self._read(path, 0, self._context.profile.max_read_bytes)
+        for mark, encoding in _ENCODINGS:
+            if data.startswith(mark):
+                return data[len(mark) :].decode(encoding, "replace").encode()
+        return b""
+
+    def _shown(self, line: _Line, content: bytes) -> dict[str, Any]:
+        text = self._context.clean(content.decode("utf-8", "replace"), is_cut=len(content) < len(line.content))
+        path = line.path.decode("utf-8", "replace").removeprefix("./")
+        return {"path": path, "line": line.number, "text": text.rstrip("\n")[:LINE_BYTES]}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from codesdk.domain.decisions import REDACTED, UNREDACTED, Obligations, RedactedKind, Redaction, combine_obligations
-from codesdk.domain.redaction import CUT_MARGIN_BYTES, MAX_MATCHES, InvalidPattern, Redactor, check_pattern
+from codesdk.domain.redaction import CUT_MARGIN_BYTES, MAX_MATCHES, MAX_VALUES, InvalidPattern, Redactor, check_pattern
 from codesdk.domain.tool_results import ToolResult
 
 TOKEN = Redaction(pattern=r"tok_[a-z0-9]{8}")
@@ -160,3 +160,12 @@ def test_a_pointer_finds_its_value_though_a_pattern_takes_the_keys_name():
     assert structured({"tok_abcd1234": {"a": 1}}, TOKEN, Redaction(pointer="/tok_abcd1234/a"))[0] == {
         REDACTED: {"a": REDACTED}
     }
+
+
+def test_values_beyond_the_most_that_are_searched_are_all_redacted():
+    many = [1] * MAX_VALUES
+    cleaned, count = structured({"a": many, "b": {"c": "plain"}}, TOKEN)
+    assert cleaned["a"][:3] == [1, 1, 1]
+    assert cleaned["a"][-1] == cleaned["b"] == REDACTED
+    assert count == cleaned["a"].count(REDACTED) + 1 < 10
+    assert structured({str(number): 1 for number in range(MAX_VALUES)}, TOKEN) == ({}, 1)

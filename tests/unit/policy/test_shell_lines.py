@@ -252,6 +252,8 @@ def test_long_scripts_leave_nothing_in_memory():
         "foo " + "-a " * 3000 + "x", "env " * 5000 + "ls", "timeout " + "-x " * 5000 + "1 ls", "echo " + "{" * 60_000, "echo " + "{," * 30_000,
         "r\\\n" * 20_000 + "m", "sed '" + "[" * 60_000 + "'", "awk '" + "/) " * 20_000 + "'", "echo " + "$(" * 10_000, "echo " + "`" * 60_000,
         "a=" * 20_000, "((" * 20_000, "[[ " * 10_000, "<<a " * 10_000, "if " * 20_000, "'\"" * 30_000, "case x in " * 5000, "${" * 20_000, "x|" * 30_000,
+        "env " + "if ;" * 16_000, "tar [" + "s/a/b/;[" * 8000, "grep " + "s/a/b/;[[ " * 6000, "awk '/" + "[^a]" * 2000 + "'", "awk '/" + "[]a]" * 2000,
+        "awk '" + "/a/" * 2700 + "'", "tar -xC " + "=a/" * 21_000,
     ],
     ids=lambda line: line[:12],
 )  # fmt: skip
@@ -260,7 +262,7 @@ def test_no_line_takes_long(line, write_bundle):
     bundle = write_bundle(
         "enable: [workspace.exec]\ndefault: allow\nrules:\n"
         "- {id: a, effect: deny, tool: workspace.exec, command: {any_of: [[foo, bar, baz, ...], [rm, ...]]}}\n"
-        "- {id: b, effect: allow, tool: workspace.exec, command: {any_of: [[echo, ...], [sed, ...], [awk, ...]]}}\n"
+        "- {id: b, effect: allow, tool: workspace.exec, command: {any_of: [[echo, ...], [sed, ...], [awk, ...], [tar, ...]]}}\n"
     )
     started = time.thread_time()
     decide_line(bundle, line)

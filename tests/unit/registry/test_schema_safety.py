@@ -149,3 +149,29 @@ def test_a_schema_is_refused_or_checks_anything(schema, value):
     else:
         mismatch = compiled.mismatch(value)
         assert mismatch is None or mismatch.expected
+
+
+ALTERNATIVES = [{"type": "object", "properties": {"k": {"const": number}}, "required": ["k"]} for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"items": {"oneOf": ALTERNATIVES}}, [{"k": "x"}] * 300_000, "fewer values"),
+        ({"items": {"type": "string"}}, [1] * 500_000, "a value of type string"),
+        ({"items": {"oneOf": ALTERNATIVES}}, [{"k": "x"}] * 4000, "exactly one of `k`"),
+        ({"oneOf": ALTERNATIVES}, {"k": "x" * 4_000_000}, "too large to say where"),
+        ({"maxLength": 4_000_000}, "x" * 4_000_001, "at most 4000000 characters"),
+    ],
+)
+def test_a_large_value_is_checked_and_explained_in_little_time(schema, value, expected):
+    compiled = CompiledSchema(schema)
+    began = time.thread_time()
+    assert expected in compiled.mismatch(value).expected
+    assert time.thread_time() - began < 10
+
+
+def test_the_size_of_a_schema_counts_what_its_references_expand_to():
+    halves = {**{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(8)}, "d8": {"type": "string"}}
+    assert check_schema({"$defs": halves, "$ref": "#/$defs/d0"}) > 1000
+    assert check_schema({"type": "string"}) == 2

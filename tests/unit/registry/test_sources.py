@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -303,3 +304,12 @@ def test_lint_tells_of_what_is_hidden_and_of_what_was_never_accepted(tools):
     found = {one.file.rpartition("/")[2]: one.message for one in lint(files)}
     assert "Did you mean `nov`" in found["clock.yaml"]
     assert "ignore what it was told" in found["clock.pins.json"]
+
+
+@pytest.mark.parametrize(
+    "text", [" " * 200_000, "\n" * 200_000, "\r\n \t" * 50_000, "<" + " " * 200_000, "system" + "\t" * 200_000]
+)
+def test_long_rows_of_blanks_in_a_description_take_little_time(text):
+    began = time.thread_time()
+    find_suspicions(offered(input_schema={**OBJECT, "description": text}))
+    assert time.thread_time() - began < 10

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 from dataclasses import replace
 
@@ -167,13 +168,20 @@ def test_a_patch_deletes_a_file(room):
     assert content(room) == {}
 
 
-def match(path="./a.py", line=3, text="x = 1\n"):
-    return {"type": "match", "data": {"path": {"text": path}, "lines": {"text": text}, "line_number": line}}
+def match(path="./a.py", line=3, text="x = 1\n", offset=0):
+    found = {"path": {"text": path}, "lines": {"text": text}, "line_number": line, "absolute_offset": offset}
+    return {"type": "match", "data": found}
 
 
-def rg(*records, exit_code=0, stderr=b""):
-    output = b"".join(json.dumps(record).encode() + b"\n" for record in records)
-    return Room(said(output, *([("stderr", stderr)] if stderr else []), exit_code=exit_code))
+def rg(*records, exit_code=0, stderr=b"", files=(("a.py", b"x = 1\ny = 2\n"),)):
+    """A workspace in which ripgrep says that."""
+    output = b"".join(
+        record if isinstance(record, bytes) else json.dumps(record).encode() + b"\n" for record in records
+    )
+    room = Room(said(output, *([("stderr", stderr)] if stderr else []), exit_code=exit_code))
+    for path, data in files:
+        room.files.put(path, data)
+    return room
 
 
 def test_a_search_gives_path_line_and_text():
@@ -211,7 +219,78 @@ def test_a_search_is_cut_and_says_so():
 def test_names_and_lines_that_are_no_text_are_shown_somehow():
     record = match()
     record["data"]["path"] = {"bytes": base64.b64encode(b"\xff.py").decode()}
-    assert "\ufffd.py" in use("workspace.search", {"pattern": "x"}, rg(record)).text
+    room = rg(record, files=[("\udcff.py", b"x = 1\n")])
+    assert use("workspace.search", {"pattern": "x"}, room).text == "\ufffd.py:3:x = 1"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        match(path="other.py"),
+        match(text="root:x:0:0\n"),
+        match(offset=1),
+        match(offset=10**9),
+        match(offset=10**30),
+        match(text=""),
+        match(path="../etc/passwd"),
+        match(path="/etc/passwd"),
+        match(path="a\0b"),
+        match(text="x = 1\ny = 2\nz = 3\n"),
+    ],
+)
+def test_a_line_that_is_not_in_the_workspace_is_left_out(record):
+    result = use("workspace.search", {"pattern": "x"}, rg(record, match(line=1)))
+    assert result.structured["matches"] == [{"path": "a.py", "line": 1, "text": "x = 1"}]
+
+
+def test_a_search_says_how_many_lines_it_left_out():
+    result = use("workspace.search", {"pattern": "x"}, rg(match(text="gone\n"), match(line=1)))
+    assert result.text.endswith("[1 left out: their files changed meanwhile, or could not be read again]")
+
+
+@pytest.mark.parametrize(
+    "said_by_another_rg",
+    [
+        b"[]\n",
+        b"1\n",
+        b"{}\n",
+        b'{"type": "match"}\n',
+        b'{"type": "match", "data": []}\n',
+        b"[" * 100_000 + b"\n",
+        b"\xff\n",
+    ],
+)
+def test_what_is_no_record_of_ripgrep_is_skipped(said_by_another_rg):
+    result = use("workspace.search", {"pattern": "x"}, rg(said_by_another_rg, match(line=1)))
+    assert len(result.structured["matches"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [(codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")],
+)
+def test_lines_of_a_file_with_a_byte_order_mark_are_found(mark, encoding):
+    data = mark + "é\nx = é\n".encode(encoding)
+    room = rg(match(line=2, text="x = é\n", offset=3), match(line=1, text="é\n"), files=[("a.py", data)])
+    assert [one["text"] for one in use("workspace.search", {"pattern": "x"}, room).structured["matches"]] == [
+        "x = é",
+        "é",
+    ]
+
+
+def test_a_line_longer_than_a_read_is_found_and_cut():
+    line = "x" * 5_000_000
+    room = rg(match(line=1, text=line + "\n"), files=[("a.py", line.encode() + b"\n")])
+    assert use("workspace.search", {"pattern": "x"}, room).structured["matches"][0]["text"] == "x" * 500
+
+
+def test_lines_of_one_file_are_read_again_at_once():
+    room = rg(*[match(line=n, offset=6 * n) for n in range(100)][1:], files=[("a.py", b"x = 1\n" * 100)])
+    reads = []
+    read = room.files.read
+    room.files.read = lambda path, **more: reads.append(path) or read(path, **more)
+    assert len(use("workspace.search", {"pattern": "x"}, room).structured["matches"]) == 99
+    assert len(reads) == 1
 
 
 def test_without_ripgrep_the_search_says_what_to_do():

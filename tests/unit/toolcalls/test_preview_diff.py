@@ -112,3 +112,18 @@ def test_a_write_lands_on_what_was_there_and_where_nobody_can_say_it_has_no_cond
     held = manifest(entry("a", "sha256:1"), entry("link", "real", kind=FileKind.SYMLINK), entry("large", None))
     found = write_conditions(held, ["a", "new", "link/x", "link", "large"])
     assert found == {"a": "sha256:1", "new": "absent"}
+
+
+def test_the_diffs_of_one_preview_share_one_budget():
+    """Each of fifty files may be as hard to compare as one; all together they may not take fifty times as long."""
+    old, new = b"x\n" * 300, b"y\n" + b"x\nz\n" * 99
+
+    def length(names):
+        before, after = manifest(*map(entry, names)), manifest(*(entry(name, "n") for name in names))
+        shown = show(before, after, dict.fromkeys(names, old), dict.fromkeys(names, new))
+        return len(shown["diff"]) + shown.get("diff_left_out", 0)
+
+    names = [f"f{number:02}" for number in range(MAX_DIFFS)]
+    # What is compared keeps the common lines; what is not has them twice.
+    assert length(names) - MAX_DIFFS * length(names[:1]) > 20 * 2 * 99
+    assert length(names[:5]) == 5 * length(names[:1])

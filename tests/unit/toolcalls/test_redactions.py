@@ -112,8 +112,9 @@ def test_a_file_that_is_read_is_clean_where_the_lines_are_cut(redacting):
 
 def test_a_line_that_is_found_is_clean_before_it_is_cut(redacting):
     line = "x" * 490 + " " + SECRET.decode() + "\n"
-    match = {"type": "match", "data": {"path": {"text": "a"}, "line_number": 1, "lines": {"text": line}}}
-    room = Room(said(json.dumps(match).encode() + b"\n"))
+    found = {"path": {"text": "a"}, "line_number": 1, "lines": {"text": line}, "absolute_offset": 0}
+    room = Room(said(json.dumps({"type": "match", "data": found}).encode() + b"\n"))
+    room.files.put("a", line.encode())
     result = run(redacting, room, "workspace.search", {"pattern": "x"})
     assert result.structured["matches"][0]["text"] == ("x" * 490 + " [redacted]")[:500]
     assert "--max-columns-preview" not in room.requests[0].argv

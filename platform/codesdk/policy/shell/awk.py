@@ -9,7 +9,8 @@ MAX_LENGTH = 8192
 
 _STRING = re.compile(r'"([^"\\\n]|\\.)*"', re.DOTALL)
 # No `/` or lone `[` inside a bracket expression: awk implementations disagree on where such a regex ends.
-_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*\])+/")
+# Possessive: there is one way to read each character, and backtracking would try all combinations of others.
+_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?+\]?+(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*+\])++/")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DANGER = re.compile(r"system|/inet|[|>@]")
 _STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
@@ -24,6 +25,7 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
     before = ""  # the previous token, as far as it decides what `/` means
     printing = False  # inside print or printf, where a bare `>` redirects
     depth = 0
+    last_risk = max([program.rfind('"'), *(match.start() for match in _DANGER.finditer(program))])
     while at < len(program) <= MAX_LENGTH:
         char = program[at]
         step = 1
@@ -43,7 +45,7 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
         elif char == "/":
             # Division or regex? After a value it is division; otherwise neither reading of the rest is safe.
             plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in _KEYWORDS
-            if not plain_value and ('"' in program[at:] or _DANGER.search(program, at)):
+            if not plain_value and at <= last_risk:
                 return False
             before = "/"
         elif match := _NAME.match(program, at):

@@ -13,6 +13,7 @@ from itertools import pairwise
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.policy.shell.commands import MAX_BYTES, SimpleCommand
 from codesdk.policy.shell.conditional_expressions import bracket_words
 from codesdk.policy.shell.words import UNKNOWN, Word, unquote
@@ -22,6 +23,10 @@ _UNMETERED_BYTES = 1000
 """Sources up to this size need no step limit: the worst case takes about 10 ms."""
 _MAX_STEPS = 400
 """Progress calls of the parser: about 12 kB of dense commands, or here-documents of any length; at most 80 ms."""
+_READ_BYTES = 1024
+_MAX_READS = 4096
+"""Reads of the parser, `_READ_BYTES` each: at most 100 ms. One step can look ahead to the end of the source, so steps
+alone don't limit the time: a tangled 64 kB took seconds."""
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
 _EXPANSION = re.compile(r"(?<!\\)(`|\$[A-Za-z0-9_@*#?$!({\[-])|\\\n")
@@ -55,18 +60,21 @@ def _parse(source: bytes) -> Tree | None:
         return Parser(_BASH).parse(source)
     if len(source) > MAX_BYTES:
         return None
-    steps = iter(range(_MAX_STEPS))
+    steps, reads = WorkBudget(_MAX_STEPS), WorkBudget(_MAX_READS)
     text = memoryview(source)
+
+    def read(offset: int, _: object) -> bytearray:
+        # Nothing more once the reads are spent: the parser asks the progress callback only between steps.
+        return _PARSE_BUFFER.fill(text[offset : offset + _READ_BYTES] if reads.spend(1) else text[:0])
+
     try:
         # The binding ignores the callback when it parses bytes, so it gets a read function.
-        return Parser(_BASH).parse(
-            lambda offset, _: _PARSE_BUFFER.fill(text[offset:]),
-            progress_callback=lambda _offset, _error: next(steps, None) is None,
-        )
+        tree = Parser(_BASH).parse(read, progress_callback=lambda _offset, _error: not steps.spend(1) or reads.left < 0)
     except ValueError:  # the binding raises this when the callback stops it
         return None
     finally:
         _PARSE_BUFFER.buffer.clear()
+    return tree if reads.left >= 0 else None
 
 
 class Script:

@@ -24,7 +24,7 @@ class Check:
     """The check handles unknown values itself. Otherwise any variable is unsafe, because it may be any argument."""
 
 
-_ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~|(.*/)?\.\.(/|$))")
+_ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~)|(^|[=/])\.\.(/|$)")
 
 
 def find(words: Sequence[Word]) -> WordIndexes:

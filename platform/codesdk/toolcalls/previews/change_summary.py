@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.port import FileKind, ManifestEntry
 from codesdk.toolcalls.previews.effects import FileEffect
-from codesdk.toolcalls.previews.unified_diff import unified_diff
+from codesdk.toolcalls.previews.unified_diff import MAX_WORK, unified_diff
 
 MAX_PATHS = 200
 """Paths that are listed."""
@@ -43,12 +44,13 @@ def change_summary(
     `before`, `after`: contents of those that are wanted, where they could be read. `hidden`: no content may be shown.
     """
     diffs: list[str] = []
+    budget = WorkBudget(MAX_WORK)
     files: list[dict[str, Any]] = []
     wanted = {effect.path for effect in files_to_diff(effects)}
     for effect in effects[:MAX_PATHS]:
         told = {"path": _cut(clean(effect.path)), "change": effect.change, "what": _cut(clean(_effect_text(effect)))}
         if effect.path in wanted and not hidden:
-            text = _diff(effect, before.get(effect.path), after.get(effect.path), clean)
+            text = _diff(effect, before.get(effect.path), after.get(effect.path), clean, budget)
             if text is None:
                 told["what"] += ", no text that can be shown"
             else:
@@ -80,7 +82,9 @@ def _content_differs(effect: FileEffect) -> bool:
     return before is None or after is None or (before.kind, before.mark) != (after.kind, after.mark)
 
 
-def _diff(effect: FileEffect, before: bytes | None, after: bytes | None, clean: Clean) -> str | None:
+def _diff(
+    effect: FileEffect, before: bytes | None, after: bytes | None, clean: Clean, budget: WorkBudget
+) -> str | None:
     """None: one side is no text, or could not be read."""
     sides: list[str | None] = []
     for entry, content in ((effect.before, before), (effect.after, after)):
@@ -91,7 +95,7 @@ def _diff(effect: FileEffect, before: bytes | None, after: bytes | None, clean: 
         if text is None:
             return None
         sides.append(clean(text))
-    return unified_diff(clean(effect.path), sides[0], sides[1])
+    return unified_diff(clean(effect.path), sides[0], sides[1], budget)
 
 
 def _decode(content: bytes | None) -> str | None:
