@@ -63,6 +63,7 @@ from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
 from codesdk.toolcalls.records.call_record import Outcome
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
+from codesdk.toolcalls.run.output_log import FlushTimer
 from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -331,7 +332,11 @@ class Stage:
         )
 
     def execution(
-        self, chosen: Bundle | None = None, registry: Registry | None = None, confirm: Callable[[], None] = lambda: None
+        self,
+        chosen: Bundle | None = None,
+        registry: Registry | None = None,
+        confirm: Callable[[], None] = lambda: None,
+        flush_timer: FlushTimer | None = None,
     ) -> Execution:
         """A worker's execution; `chosen`: the bundle that decides about another attempt."""
         return Execution(
@@ -342,6 +347,7 @@ class Stage:
             clock=self.clock,
             lost_attempts=self.lost_attempts(chosen, registry),
             confirm=confirm,
+            flush_timer=flush_timer,
         )
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:
