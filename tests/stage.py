@@ -19,6 +19,7 @@ from codesdk.artifacts.blobs import Blobs
 from codesdk.artifacts.directory import DirectoryBlobs
 from codesdk.artifacts.service import UNRECORDED_TTL_S
 from codesdk.artifacts.spool import SpoolDirectory
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import CountingIds, SessionId, ToolCallId
@@ -58,6 +59,7 @@ from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
 from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
+from codesdk.toolcalls.decision.log_limits import LogLimits
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
@@ -317,6 +319,7 @@ class Stage:
         generation: int = 1,
         *,
         in_flight: InFlightCalls | None = None,
+        log_limits: LogLimits | None = None,
     ) -> CallClaimer:
         """A worker's claims."""
         return CallClaimer(
@@ -329,6 +332,7 @@ class Stage:
             generation=generation,
             quotas=self.quotas,
             in_flight=in_flight,
+            log_limits=log_limits,
         )
 
     def execution(
@@ -337,6 +341,7 @@ class Stage:
         registry: Registry | None = None,
         confirm: Callable[[], None] = lambda: None,
         flush_timer: FlushTimer | None = None,
+        output_rate: ByteBuckets | None = None,
     ) -> Execution:
         """A worker's execution; `chosen`: the bundle that decides about another attempt."""
         return Execution(
@@ -348,6 +353,7 @@ class Stage:
             lost_attempts=self.lost_attempts(chosen, registry),
             confirm=confirm,
             flush_timer=flush_timer,
+            output_rate=output_rate,
         )
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:

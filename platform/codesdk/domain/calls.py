@@ -100,6 +100,10 @@ class DenialCode(StrEnum):
     """A rule's rate limit is reached. The message has the time to retry."""
     TOO_MANY_QUESTIONS = "TOO_MANY_QUESTIONS"
     """It needs approval, but its session or tenant has reached its limit of approval requests."""
+    LOG_QUOTA_EXCEEDED = "LOG_QUOTA_EXCEEDED"
+    """The tenant's limit of bytes in logs and calls is reached. The call was not recorded."""
+    LOG_RATE_EXCEEDED = "LOG_RATE_EXCEEDED"
+    """The session's log and calls grow faster than they may. The message has the time to retry."""
     NO_APPROVER = "NO_APPROVER"
     """It needs approval, but the tenant has fewer people who may approve than the rule requires."""
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Redaction
@@ -81,12 +82,14 @@ class Execution:
         sources: Sources | None = None,
         confirm: Callable[[], None] = lambda: None,
         flush_timer: FlushTimer | None = None,
+        output_rate: ByteBuckets | None = None,
     ) -> None:
         """`secret_problem`: why a tenant's secret can't be used, never its value; `sources`: MCP servers.
 
         `confirm`: called just before a call goes to an MCP server; raises if another worker owns the host.
-        `flush_timer`: as for `OutputLog`.
+        `flush_timer`, `output_rate`: as for `OutputLog`.
         """
+        self._output_rate = output_rate
         self._flush_timer = flush_timer or FlushTimer(clock)
         self._lost_attempts = lost_attempts
         self._confirm = confirm
@@ -115,7 +118,9 @@ class Execution:
             Released: the call has not started, and is left to the next worker.
             IllegalTransition: a newer worker took the call over.
         """
-        output = OutputLog(claimed, self._log, self._writer, self._clock, self._flush_timer)
+        output = OutputLog(
+            claimed, self._log, self._writer, self._clock, timer=self._flush_timer, rate=self._output_rate
+        )
         try:
             return self._run_and_record(claimed, output, open_sandbox, lost)
         finally:

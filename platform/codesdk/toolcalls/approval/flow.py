@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -92,14 +93,15 @@ class ApprovalFlow:
         preview = tried.preview if tried else None
         digest = approval_digest(call, tool.behaviour_hash, decision, facts, bound=more, preview=preview)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
-        seen = {**approval_summary(call, tool, decision, facts), **({"preview": tried.shown} if tried else {})}
+        summary = {**approval_summary(call, tool, decision, facts), **({"preview": tried.shown} if tried else {})}
+        seen = {**summary, "bound": more} if more else summary
         asking = self._approval_service.request(
             unit,
             call.identity,
             facts.subject,
             spec,
             digest=digest,
-            shown={**seen, "bound": more} if more else seen,
+            shown=seen,
             rules=decision.rule_hashes,
             grant=decision.grant,
             approval=approval,
@@ -119,7 +121,9 @@ class ApprovalFlow:
             demands=spec.demands or None,
             not_requester=spec.not_requester or None,
         )
-        self._log.append(unit, call_events.draft(facts.subject, asked))
+        self._log.append(
+            unit, call_events.draft(facts.subject, asked), row_bytes=len(json.dumps(seen, ensure_ascii=False).encode())
+        )
         return waiting_for_approval(asking, call.identity)
 
     def vote(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import json
 import logging
 import math
 import threading
 
+from codesdk.domain.byte_rate import NO_BYTE_RATE, ByteBuckets
 from codesdk.domain.clock import Clock
 from codesdk.errors import Fault
-from codesdk.eventlog.log import EncodedEvent, EventDraft, EventLog
+from codesdk.eventlog.log import EVENT_BYTES, EncodedEvent, EventDraft, EventLog
 from codesdk.sandbox.port import Chunk, Stream
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.writer import Unit, Writer
@@ -101,9 +103,20 @@ class OutputLog:
     """
 
     def __init__(
-        self, claimed: ClaimedCall, log: EventLog, writer: Writer, clock: Clock, timer: FlushTimer | None = None
+        self,
+        claimed: ClaimedCall,
+        log: EventLog,
+        writer: Writer,
+        clock: Clock,
+        *,
+        timer: FlushTimer | None = None,
+        rate: ByteBuckets | None = None,
     ) -> None:
-        """`timer`: writes what a silent command has printed. Without one, that waits for more output or the end."""
+        """`timer`: writes what a silent command has printed. Without one, that waits for more output or the end.
+
+        `rate`: by session. Output beyond it is left out of the log, as its offsets show; the artifact has it.
+        """
+        self._rate = rate or ByteBuckets(NO_BYTE_RATE, clock)
         self._claimed = claimed
         self._log = log
         self._writer = writer
@@ -121,6 +134,8 @@ class OutputLog:
         # Not at once for the first output: most calls end sooner, and then need no commit of their own for it.
         self._since = clock.monotonic()
         self._refused = False
+        self._is_left_out = False
+        self._rest: tuple[EventDraft, ...] | None = None
         self.attached: list[Attachment] = []
         """What the tool itself wants kept."""
 
@@ -151,9 +166,11 @@ class OutputLog:
     def rest(self) -> tuple[EventDraft, ...]:
         """What has not been written yet, for the unit that ends the call. No event is written after this."""
         self.close()
-        for name in ("stdout", "stderr"):
-            self._gather(name, self._ends[name], b"", final=True)
-        return self._drafts()
+        if self._rest is None:  # asked again where the end could not be recorded
+            for name in ("stdout", "stderr"):
+                self._gather(name, self._ends[name], b"", final=True)
+            self._rest = self._drafts() if self._is_within_rate() else ()
+        return self._rest
 
     def close(self) -> None:
         """Write no more events. Waits for one that is being written."""
@@ -191,6 +208,9 @@ class OutputLog:
         if not self._pending:
             return
         self._since = self._clock.monotonic()
+        if not self._is_within_rate():
+            self._pending, self._pending_bytes = [], 0
+            return
         drafts = tuple(map(self._log.encode, self._drafts()))
         try:
             self._writer.run(lambda unit: self._append(unit, drafts))
@@ -214,6 +234,20 @@ class OutputLog:
             self._pending[-1] = (stream, first, before + text)
         else:
             self._pending.append((stream, offset, text))
+
+    def _is_within_rate(self) -> bool:
+        """Use the size of what is pending, as JSON. False: it is left out."""
+        if not self._pending:
+            return True
+        size = sum(len(json.dumps(text, ensure_ascii=False)) + EVENT_BYTES for _, _, text in self._pending)
+        session = self._claimed.stored.subject.session_id
+        if self._rate.take(session, size):
+            return True
+        if not self._is_left_out:
+            call = self._claimed.stored.identity.tool_call_id
+            _log.info("output of call %s is left out of the log: session %s is over its rate", call, session)
+        self._is_left_out = True
+        return False
 
     def _append(self, unit: Unit, drafts: tuple[EncodedEvent, ...]) -> None:
         store.check_owned(unit.connection, self._claimed.stored.identity, self._claimed.generation)

@@ -9,6 +9,7 @@ from functools import partial
 
 from codesdk.bootstrap import Services
 from codesdk.bootstrap.maintenance import lock_path
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.sandbox.egress.secret_files import read_secret, secret_problem
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import DEFAULT
@@ -167,6 +168,7 @@ class Worker:
                 sources=self._sources,
                 confirm=self.heartbeat.confirm,
                 flush_timer=self._flush_timer,
+                output_rate=ByteBuckets(services.log_rate, services.clock),
             )
             in_flight = InFlightCalls(settings.worker_threads)
             self._recovery = Recovery(
@@ -189,6 +191,7 @@ class Worker:
                 quotas=services.quotas,
                 execution_environment=sandboxes.execution_environment,
                 in_flight=in_flight,
+                log_limits=services.log_limits,
             )
             previews = DryRuns(
                 host=self.host,
