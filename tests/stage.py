@@ -19,6 +19,7 @@ from codesdk.artifacts.blobs import Blobs
 from codesdk.artifacts.directory import DirectoryBlobs
 from codesdk.artifacts.service import UNRECORDED_TTL_S
 from codesdk.artifacts.spool import SpoolDirectory
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import CountingIds, SessionId, ToolCallId
@@ -58,11 +59,13 @@ from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
 from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.decision.call_decision import NO_APPROVAL_LIMITS, ApprovalLimits, CallDecisions
+from codesdk.toolcalls.decision.log_limits import LogLimits
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records import store as call_store
 from codesdk.toolcalls.records.call_record import Outcome
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
+from codesdk.toolcalls.run.output_log import FlushTimer
 from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -316,6 +319,7 @@ class Stage:
         generation: int = 1,
         *,
         in_flight: InFlightCalls | None = None,
+        log_limits: LogLimits | None = None,
     ) -> CallClaimer:
         """A worker's claims."""
         return CallClaimer(
@@ -328,10 +332,16 @@ class Stage:
             generation=generation,
             quotas=self.quotas,
             in_flight=in_flight,
+            log_limits=log_limits,
         )
 
     def execution(
-        self, chosen: Bundle | None = None, registry: Registry | None = None, confirm: Callable[[], None] = lambda: None
+        self,
+        chosen: Bundle | None = None,
+        registry: Registry | None = None,
+        confirm: Callable[[], None] = lambda: None,
+        flush_timer: FlushTimer | None = None,
+        output_rate: ByteBuckets | None = None,
     ) -> Execution:
         """A worker's execution; `chosen`: the bundle that decides about another attempt."""
         return Execution(
@@ -342,6 +352,8 @@ class Stage:
             clock=self.clock,
             lost_attempts=self.lost_attempts(chosen, registry),
             confirm=confirm,
+            flush_timer=flush_timer,
+            output_rate=output_rate,
         )
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:

@@ -19,7 +19,7 @@ from codesdk.domain.model import FrozenModel
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import Conflict, ExitCode, Fault
 from codesdk.eventlog.audit import AuditAction, AuditTrail
-from codesdk.eventlog.log import PAGE_SIZE
+from codesdk.eventlog.log import EVENT_BYTES, PAGE_SIZE
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store as tenancy_store
 from codesdk.tenancy.principal import Principal, PrincipalKind
@@ -244,11 +244,12 @@ def _insert_session(
             raise SessionExists(f"Session {head.id} is here already.", advice="An import never changes a log.")
         now = record.clock.now().timestamp()
         store.insert_session(unit.connection, head, owner, epoch=record.ids.new(IdKind.REQUEST), now=now)
-        count, left = 0, events()
+        count, size, left = 0, 0, events()
         while page := [_event_row(head, line) for line in islice(left, PAGE_SIZE)]:
             store.insert_events(unit.connection, page)
             count += len(page)
-        store.set_last_seq(unit.connection, head.id, count)
+            size += sum(len(str(row["body"]).encode()) + EVENT_BYTES for row in page)
+        store.set_last_seq(unit.connection, head.id, count, size)
         for artifact in kept:
             if store.has_artifact(unit.connection, artifact.id):
                 raise ArtifactExists(f"Artifact {artifact.id} is here already.", advice="Leave the directory out.")

@@ -156,9 +156,10 @@ def insert_events(connection: Connection, rows: list[dict[str, object]]) -> None
     connection.execute(insert_into(events), rows)
 
 
-def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
-    """Set the last event number of an imported session."""
-    connection.execute(update(sessions).where(sessions.c.id == session).values(last_seq=last))
+def set_last_seq(connection: Connection, session: SessionId, last: int, log_bytes: int) -> None:
+    """Set the last event number of an imported session, and what its events count."""
+    values = {"last_seq": last, "log_bytes": log_bytes}
+    connection.execute(update(sessions).where(sessions.c.id == session).values(values))
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from codesdk.bootstrap.artifact_services import ArtifactServices
 from codesdk.bootstrap.maintenance import lock_path
 from codesdk.bootstrap.notification_services import NotificationServices
 from codesdk.bootstrap.policy_audit import PolicyAudit
+from codesdk.domain.byte_rate import ByteRate
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
 from codesdk.domain.network.resolver import public_and_remote, system_resolve
@@ -40,6 +41,7 @@ from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginService, make_
 from codesdk.toolcalls.approval.deferred import DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow
 from codesdk.toolcalls.decision.call_decision import ApprovalLimits, CallDecisions
+from codesdk.toolcalls.decision.log_limits import LogLimits
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import ResultWaiter
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
@@ -165,6 +167,8 @@ class Services:
             waiting=self.settings.asks_waiting,
         )
         decisions = CallDecisions(self.bundles, self.approvals, limits)
+        self.log_rate = ByteRate(self.settings.log_bytes_per_s, self.settings.log_burst_bytes)
+        self.log_limits = LogLimits(self.database, self.quotas, self.log_rate, self.clock)
         self.approval_flow = ApprovalFlow(self.approvals, self.log, self.writer, self.wakeups)
         self.deferred_approvals = DeferredApprovals(
             registry=self.registry,
@@ -188,6 +192,7 @@ class Services:
             ids=self.ids,
             quotas=self.quotas,
             shadow=self.shadow,
+            log_limits=self.log_limits,
         )
         self.lost_attempts = LostAttempts(
             registry=self.registry,

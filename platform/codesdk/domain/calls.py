@@ -102,6 +102,10 @@ class DenialCode(StrEnum):
     """It needs approval, but its session or tenant has reached its limit of approval requests."""
     NOT_IN_PROFILE = "NOT_IN_PROFILE"
     """The session's profile has no background processes."""
+    LOG_QUOTA_EXCEEDED = "LOG_QUOTA_EXCEEDED"
+    """The tenant's limit of bytes in logs and calls is reached. The call was not recorded."""
+    LOG_RATE_EXCEEDED = "LOG_RATE_EXCEEDED"
+    """The session's log and calls grow faster than they may. The message has the time to retry."""
     NO_APPROVER = "NO_APPROVER"
     """It needs approval, but the tenant has fewer people who may approve than the rule requires."""
 

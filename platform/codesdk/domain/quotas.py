@@ -22,6 +22,8 @@ class Resource(StrEnum):
     """Running calls. A call above this limit stays queued until another ends."""
     ARTIFACT_BYTES = "artifact_bytes"
     """Total size of all artifacts."""
+    LOG_BYTES = "log_bytes"
+    """Bytes of its sessions' events, and of its calls' inputs, results and approvals. A call in progress may exceed it."""
     API_KEYS = "api_keys"
     """API keys that are neither revoked nor expired."""
     SANDBOX_MEMORY_BYTES = "sandbox_memory_bytes"

@@ -27,6 +27,8 @@ MAX_EVENT_BYTES = 256 * 1024
 The producer stores larger inputs, results, outputs and raw runtime frames as artifacts before its unit runs: bytes
 first, then the row that refers to them.
 """
+EVENT_BYTES = 128
+"""Bytes that an event counts beyond its body: ids, time, type and index entries."""
 CALL_END_TYPES = frozenset({EventType.CALL_COMPLETED, EventType.CALL_DENIED})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -94,20 +96,24 @@ class EventLog:
         Raises:
             EventTooLarge, ValueError, TypeError: as `append`.
         """
-        row = store.NewEventRow(to_rfc3339(self._clock.now()), draft.type.value, _encode_body(draft))
+        body, size = _encode_body(draft)
+        row = store.NewEventRow(to_rfc3339(self._clock.now()), draft.type.value, body, size + EVENT_BYTES)
         ended = ToolCallId(draft.payload["tool_call_id"]) if draft.type in CALL_END_TYPES else None
         return EncodedEvent(draft.trace.session_id, row, ended)
 
-    def append(self, unit: Unit, draft: EventDraft | EncodedEvent) -> None:
+    def append(self, unit: Unit, draft: EventDraft | EncodedEvent, *, row_bytes: int = 0) -> None:
         """Append the event. It becomes visible with the unit's commit.
 
-        Events of one unit keep their order. Readers of the log are notified after the commit.
+        Events of one unit keep their order. Readers of the log are notified after the commit. `row_bytes`: size of what
+        the unit writes into other rows for the session; it counts as the log's.
 
         Raises:
             EventTooLarge: the event exceeds `MAX_EVENT_BYTES`.
             ValueError, TypeError: the payload can't be encoded as JSON.
         """
         session, row, ended = draft if isinstance(draft, EncodedEvent) else self.encode(draft)
+        if row_bytes:
+            row = row._replace(counts=row.counts + row_bytes)
         unit.batch(store.insert, session).append(row)
         hint = next((each for each in unit.effects if isinstance(each, _CommitHint) and each.session == session), None)
         if hint is None:
@@ -155,7 +161,8 @@ class EventLog:
             return store.heads(connection, sessions)
 
 
-def _encode_body(draft: EventDraft) -> str:
+def _encode_body(draft: EventDraft) -> tuple[str, int]:
+    """The body and its size in bytes."""
     # Encoding errors must surface here, in the caller's unit: a failing insert would fail the whole group of units.
     runtime = draft.runtime
     plain = runtime.raw is None and runtime.raw_ref is None
@@ -170,7 +177,7 @@ def _encode_body(draft: EventDraft) -> str:
             f"An event of type {draft.type.value} has {size} bytes; the log takes {MAX_EVENT_BYTES}.",
             advice="Store large data as an artifact, and refer to it in the event.",
         )
-    return text
+    return text, size
 
 
 def _encode_part(part: FrozenModel) -> str:

@@ -28,15 +28,20 @@ class NewEventRow(NamedTuple):
     time: str
     type: str
     body: str
+    counts: int
+    """Bytes that it adds to its session's `log_bytes`, with rows that are written along with it."""
 
 
 # Statements are built once: building one costs several times what running it does. Those of every append are plain
 # driver SQL, because even a prebuilt SQLAlchemy statement costs more than SQLite itself.
 _SESSION = bindparam("session", type_=String)
-_ADVANCE_ONE = "UPDATE sessions SET last_seq = last_seq + ? WHERE id = ? RETURNING id, last_seq"
+_ADVANCE_ONE = (
+    "UPDATE sessions SET last_seq = last_seq + ?, log_bytes = log_bytes + ? WHERE id = ? RETURNING id, last_seq"
+)
 _ADVANCE = (
-    "UPDATE sessions SET last_seq = last_seq + grown.value FROM json_each(?) AS grown WHERE sessions.id = grown.key"
-    " RETURNING id, last_seq"
+    "UPDATE sessions SET last_seq = last_seq + json_extract(grown.value, '$[0]'),"
+    " log_bytes = log_bytes + json_extract(grown.value, '$[1]')"
+    " FROM json_each(?) AS grown WHERE sessions.id = grown.key RETURNING sessions.id, last_seq"
 )
 _INSERT = "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, ?, ?, ?)"
 # One round trip. Locks the session rows first and in one order, with the lock that updating the counter takes: FOR
@@ -44,8 +49,8 @@ _INSERT = "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, 
 _APPEND = """
 WITH held AS (SELECT id FROM sessions WHERE id = ANY(%s::text[]) ORDER BY id COLLATE "C" FOR NO KEY UPDATE),
 moved AS (
-    UPDATE sessions SET last_seq = last_seq + grown.count
-    FROM unnest(%s::text[], %s::bigint[]) AS grown (id, count) JOIN held ON held.id = grown.id
+    UPDATE sessions SET last_seq = last_seq + grown.count, log_bytes = log_bytes + grown.bytes
+    FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS grown (id, count, bytes) JOIN held ON held.id = grown.id
     WHERE sessions.id = held.id
     RETURNING sessions.id, last_seq - grown.count AS before
 )
@@ -64,7 +69,10 @@ _HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
 
 
 def insert(connection: Connection, gathered: dict[str, list[NewEventRow]]) -> None:
-    """Assign the next `seq` numbers to each session's events, in order, and insert them.
+    """Assign the next `seq` numbers to each session's events, in order, and insert them. Counts their bytes as well.
+
+    The counter is in the session's row, which is locked and changed for the numbers anyway: it costs no statement, and no
+    two sessions wait for each other.
 
     Sessions arrive ordered by id, which is the order in which every process takes their locks.
 
@@ -80,14 +88,15 @@ def insert(connection: Connection, gathered: dict[str, list[NewEventRow]]) -> No
 def _insert_sqlite(connection: Connection, gathered: dict[str, list[NewEventRow]], counts: dict[str, int]) -> bool:
     if len(counts) == 1:
         ((session, count),) = counts.items()
-        moved = connection.exec_driver_sql(_ADVANCE_ONE, (count, session)).all()
+        moved = connection.exec_driver_sql(_ADVANCE_ONE, (count, _bytes(gathered[session]), session)).all()
     else:
-        moved = connection.exec_driver_sql(_ADVANCE, (json.dumps(counts),)).all()
+        grown = {session: (count, _bytes(gathered[session])) for session, count in counts.items()}
+        moved = connection.exec_driver_sql(_ADVANCE, (json.dumps(grown),)).all()
     if len(moved) != len(counts):
         return False
     before = {session: last - counts[session] for session, last in moved}
     rows = [
-        (session, seq, *event)
+        (session, seq, event.time, event.type, event.body)
         for session, fresh in gathered.items()
         for seq, event in enumerate(fresh, before[session] + 1)
     ]
@@ -96,10 +105,19 @@ def _insert_sqlite(connection: Connection, gathered: dict[str, list[NewEventRow]
 
 
 def _insert_postgresql(connection: Connection, gathered: dict[str, list[NewEventRow]], counts: dict[str, int]) -> bool:
-    rows = [(session, place, *event) for session, fresh in gathered.items() for place, event in enumerate(fresh, 1)]
+    rows = [
+        (session, place, event.time, event.type, event.body)
+        for session, fresh in gathered.items()
+        for place, event in enumerate(fresh, 1)
+    ]
     sessions_, columns = list(counts), [list(column) for column in zip(*rows, strict=True)]
-    done = connection.exec_driver_sql(_APPEND, (sessions_, sessions_, list(counts.values()), *columns))
+    sizes = [_bytes(fresh) for fresh in gathered.values()]
+    done = connection.exec_driver_sql(_APPEND, (sessions_, sessions_, list(counts.values()), sizes, *columns))
     return done.rowcount == len(rows)
+
+
+def _bytes(fresh: list[NewEventRow]) -> int:
+    return sum(event.counts for event in fresh)
 
 
 def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[EventRow]:

@@ -72,11 +72,13 @@ class Tool:
         Raises:
             InvalidOutput: with the position, and what was expected there.
         """
-        if self._output is None:
-            return
-        mismatch = self._output.mismatch(structured)
+        mismatch = None if self._output is None else self._output.mismatch(structured)
         if mismatch is not None:
             raise InvalidOutput(self.name, mismatch.pointer, mismatch.expected)
+
+    def matches_output(self, structured: Mapping[str, Any]) -> bool:
+        """Whether an output matches the schema."""
+        return self._output is None or self._output.mismatch(structured) is None
 
     def argv(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the command line for a validated input; empty if the tool has no argv template.

@@ -285,6 +285,7 @@ class SessionService:
 
     def _reserve(self, unit: Unit, tenant: TenantId, profile: Profile) -> None:
         self._quotas.reserve(unit, tenant, Resource.SESSIONS)
+        self._quotas.reserve(unit, tenant, Resource.LOG_BYTES)  # one byte: its log may begin
         reserve_sandbox(self._quotas, unit, tenant, profile.model_dump())
 
     def _close(self, unit: Unit, session: Session, reason: str) -> bool:

@@ -201,6 +201,10 @@ class Settings(BaseSettings):
     """The same limit for all sessions of a tenant together."""
     asks_waiting: int = Field(default=100, ge=0)
     """Calls of one session that may wait for approval at once, so that it can't use up `quota_queued_calls`."""
+    log_bytes_per_s: int = Field(default=1024**2, ge=0)
+    """Bytes per second by which one session's log and calls may grow in the long run; 0: no limit."""
+    log_burst_bytes: int = Field(default=64 * 1024**2, gt=0)
+    """Bytes that they may grow by before that rate applies."""
     trust_clients: bool = False
     """Whether an approver may answer through the agent's own client (MCP elicitation). Such a client could answer by itself.
     It votes only as the session's principal."""
@@ -233,6 +237,8 @@ class Settings(BaseSettings):
     quota_running_calls: int = Field(default=100, ge=0)
     """Calls that run at once; more stay queued."""
     quota_artifact_bytes: int = Field(default=50 * 1024**3, ge=0)
+    quota_log_bytes: int = Field(default=20 * 1024**3, ge=0)
+    """Bytes of its sessions' events, and of its calls' inputs, results and approvals."""
     quota_api_keys: int = Field(default=1000, ge=0)
     quota_sandbox_memory_bytes: int = Field(default=512 * 1024**3, ge=0)
     """Sum over the profiles of its sandboxes."""

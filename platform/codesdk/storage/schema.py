@@ -1,8 +1,9 @@
-"""All tables. Times that statements compare are seconds since the epoch. JSON is canonical text."""
+"""All tables. Times that statements compare are seconds since the epoch. JSON is canonical text.
+
+The tables of policy versions are in `policy_schema`.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -13,23 +14,16 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
     text,
 )
 
-_NAMES = {kind: f"{kind}_%(table_name)s_%(column_0_name)s" for kind in ("ix", "uq")}
-_NAMES |= {"fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s", "pk": "pk_%(table_name)s"}
-metadata = MetaData(naming_convention=_NAMES)
-
-_ID = String(40)
-
-
-def _where(condition: str) -> dict[str, Any]:
-    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
-
+from codesdk.storage import policy_schema  # noqa: F401 - whoever has the metadata has these tables, too
+from codesdk.storage.tables import ID as _ID
+from codesdk.storage.tables import metadata as metadata  # noqa: PLC0414 - for who needs the metadata with all tables
+from codesdk.storage.tables import where as _where
 
 tenants = Table(
     "tenants",
@@ -116,6 +110,9 @@ sessions = Table(
     Column("policy_hash", String(71)),  # of the session's own rules, in policy_texts
     Column("sealed_seq", BigInteger, nullable=False, server_default=text("0")),  # last `seq` in the audit trail
     Column("sealed_hash", String(71), nullable=False, server_default=text("''")),  # of all its events up to sealed_seq
+    Column(
+        "log_bytes", BigInteger, nullable=False, server_default=text("0")
+    ),  # of its events, inputs, results, approvals
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )
@@ -536,13 +533,6 @@ call_tallies = Table(  # histogram of call durations per host (toolcalls.statist
     Column("seconds", Float, nullable=False),  # sum over all these calls
 )
 
-policy_texts = Table(  # the files of bundles, by hash of their rules; immutable
-    "policy_texts",
-    metadata,
-    Column("hash", String(71), primary_key=True),
-    Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
-)
-
 rate_uses = Table(  # calls that count against a rule's rate limit, while in its window
     "rate_uses",
     metadata,
@@ -551,49 +541,4 @@ rate_uses = Table(  # calls that count against a rule's rate limit, while in its
     Column("call_id", _ID, primary_key=True),
     Column("at", Float, nullable=False),
     Index("ix_rate_uses_at", "rule", "owner", "at"),
-)
-
-policy_versions = Table(  # every bundle that a layer has had, by hash of its rules
-    "policy_versions",
-    metadata,
-    Column("layer", _ID, primary_key=True),  # shared, or the tenant's id
-    Column("hash", String(71), ForeignKey("policy_texts.hash"), primary_key=True),
-    Column("name", String(64), nullable=False),
-    Column("made_at", Float, nullable=False),
-    Column("made_by", _ID),  # the principal; none if loaded from files
-)
-
-policy_pins = Table(  # the version in force instead of the files, and the shadow
-    "policy_pins",
-    metadata,
-    Column("layer", _ID, primary_key=True),
-    Column("role", String(8), primary_key=True),  # active, shadow
-    Column("hash", String(71), ForeignKey("policy_texts.hash"), nullable=False),
-)
-
-policy_changes = Table(  # the history of what was in force; append-only
-    "policy_changes",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("layer", _ID, nullable=False),
-    Column("action", String(12), nullable=False),  # see policy.version.Change
-    Column("hash", String(71)),
-    Column("before", String(71)),
-    Column("by", _ID),
-    Column("at", Float, nullable=False),
-    Column("comment", Text, nullable=False),
-    Index("ix_policy_changes_layer", "layer", "at"),
-)
-
-policy_shadow_counts = Table(  # a shadow's decisions on live calls, compared with those in force
-    "policy_shadow_counts",
-    metadata,
-    Column("layer", _ID, primary_key=True),
-    Column("hash", String(71), primary_key=True),
-    Column("before", String(8), primary_key=True),
-    Column("after", String(8), primary_key=True),  # or error
-    Column("rule", String(80), primary_key=True),  # the first rule that decided; empty for the default
-    Column("count", BigInteger, nullable=False),
-    Column("last_call", _ID, nullable=False),
-    Column("last_at", Float, nullable=False),
 )

@@ -20,6 +20,7 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.bound_files import bound_files_value
 from codesdk.toolcalls.approval.digest import approval_digest
 from codesdk.toolcalls.decision.call_decision import CallDecisions
+from codesdk.toolcalls.decision.log_limits import LogLimits
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
@@ -140,11 +141,13 @@ class CallClaimer:
         quotas: Quotas[Unit],
         execution_environment: ExecutionEnvironment = CONTAINER,
         in_flight: InFlightCalls | None = None,
+        log_limits: LogLimits | None = None,
     ) -> None:
         """`generation`: the worker's fencing number, written into every claim; `execution_environment`: where calls run.
 
-        `in_flight`: the worker's register; a claimed call is in it until `leave`.
+        `in_flight`: the worker's register; a claimed call is in it until `leave`. `log_limits`: None for no limits.
         """
+        self._log_limits = log_limits
         self._in_flight = in_flight or InFlightCalls()
         self._quotas = quotas
         self._environment = execution_environment
@@ -195,6 +198,9 @@ class CallClaimer:
         asked = self._approval_service.of_call(unit, stored.identity) if stored.digest is not None else None
         if (blocked := _blocked(stored)) is not None:
             return self._deny(unit, stored, asked, *blocked)
+        limits = self._log_limits
+        if limits and (refusal := limits.check_claim(stored.subject.session_id, stored.log_bytes)):
+            return self._deny(unit, stored, asked, refusal.code, refusal.message)
         tool = self._tool(stored)
         if isinstance(tool, str):
             return self._deny(unit, stored, asked, DenialCode.VOIDED, tool)

@@ -41,12 +41,13 @@ def deny(
     Raises:
         IllegalTransition: it had started or ended.
     """
-    result = ToolResult(text=reason, is_error=True, code=code.value)
-    store.transition(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result.model_dump_json())
+    result = ToolResult(text=reason, is_error=True, code=code.value).model_dump_json()
+    store.transition(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result)
     if stored.state is CallState.QUEUED:
         queue.release(unit, stored.subject.session_id, stored.tenant_id)
     statistics.count_denial(unit, stored.tenant_id, code)
-    log.append(unit, call_events.denied(stored.call, stored.subject, stored.sources, code, reason))
+    denied = call_events.denied(stored.call, stored.subject, stored.sources, code, reason)
+    log.append(unit, denied, row_bytes=len(result.encode()))
     return Denied(identity=stored.identity, code=code, message=reason, rules=rules)
 
 
@@ -69,13 +70,14 @@ def complete(
         IllegalTransition: a newer worker took the call over; nothing is written.
     """
     stored = claimed.stored
+    kept = result.model_dump_json()
     durations = store.transition(
         unit.connection,
         stored.identity,
         CallState.RUNNING,
         CallState.COMPLETED,
         owned_by=claimed.generation,
-        result=result.model_dump_json(),
+        result=kept,
         doubtful=is_indeterminate_outcome
         or claimed.is_indeterminate_outcome
         or _stays_indeterminate(unit, claimed, result),
@@ -101,6 +103,7 @@ def complete(
             result_ref=result_ref,
             duration_ms=duration_ms,
         ),
+        row_bytes=len(kept.encode()),
     )
     if durations is not None:
         statistics.record_end(unit, stored.host_id, result, durations)

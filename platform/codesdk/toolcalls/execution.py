@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Redaction
@@ -39,7 +40,7 @@ from codesdk.toolcalls.run.effective_limits import (
     no_secrets,
     with_granted_secrets,
 )
-from codesdk.toolcalls.run.output_log import OutputLog
+from codesdk.toolcalls.run.output_log import FlushTimer, OutputLog
 from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
 from codesdk.tools import (
     DEFAULT_PROCESS_LIFETIME_S,
@@ -80,11 +81,16 @@ class Execution:
         secret_problem: SecretProblem = no_secrets,
         sources: Sources | None = None,
         confirm: Callable[[], None] = lambda: None,
+        flush_timer: FlushTimer | None = None,
+        output_rate: ByteBuckets | None = None,
     ) -> None:
         """`secret_problem`: why a tenant's secret can't be used, never its value; `sources`: MCP servers.
 
         `confirm`: called just before a call goes to an MCP server; raises if another worker owns the host.
+        `flush_timer`, `output_rate`: as for `OutputLog`.
         """
+        self._output_rate = output_rate
+        self._flush_timer = flush_timer or FlushTimer(clock)
         self._lost_attempts = lost_attempts
         self._confirm = confirm
         self._sources = sources or NoSources()
@@ -112,8 +118,22 @@ class Execution:
             Released: the call has not started, and is left to the next worker.
             IllegalTransition: a newer worker took the call over.
         """
+        output = OutputLog(
+            claimed, self._log, self._writer, self._clock, timer=self._flush_timer, rate=self._output_rate
+        )
+        try:
+            return self._run_and_record(claimed, output, open_sandbox, lost)
+        finally:
+            output.close()
+
+    def _run_and_record(
+        self,
+        claimed: ClaimedCall,
+        output: OutputLog,
+        open_sandbox: Callable[[], Sandbox],
+        lost: Callable[[Sandbox], bool],
+    ) -> ToolResult:
         began = self._clock.monotonic()
-        output = OutputLog(claimed, self._log, self._writer, self._clock)
         acquisition = SandboxAcquisition(
             open_sandbox,
             lost,
@@ -379,12 +399,12 @@ class Execution:
         self._writer.run(end)
 
     def _keep_output(self, stored: CallRecord, output: OutputLog, result: ToolResult) -> tuple[StoredArtifact, ...]:
-        cut = {"stdout": result.stdout, "stderr": result.stderr}
-        streams = [
-            Attachment(f"{stream}.bin", "application/octet-stream", output.whole(stream, count.bytes))
-            for stream, count in cut.items()
-            if count is not None and count.bytes > count.shown
-        ]
+        streams = []
+        for name, count in (("stdout", result.stdout), ("stderr", result.stderr)):
+            if count is not None and count.bytes:
+                whole = output.whole(name, count.bytes)
+                if count.bytes > count.shown or not _is_text(whole):
+                    streams.append(Attachment(f"{name}.bin", "application/octet-stream", whole))
         return tuple(
             self._keep(stored, item.content, item.name, item.content_type) for item in (*streams, *output.attached)
         )
@@ -424,6 +444,15 @@ def _with_outcome(claimed: ClaimedCall, ran: ToolResult | Fault, acquisition: Sa
     ran_at_all = claimed.ran and not never_asked and not isinstance(ran, CallCancelled)
     indeterminate = claimed.is_indeterminate_outcome or is_indeterminate
     return claimed.model_copy(update={"ran": ran_at_all, "is_indeterminate_outcome": indeterminate})
+
+
+def _is_text(output: bytes) -> bool:
+    """Whether a result shows these bytes as they are. It replaces those that are not UTF-8."""
+    try:
+        output.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _discard(_what: object) -> None:

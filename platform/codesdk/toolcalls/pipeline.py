@@ -24,10 +24,12 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.deferred import Deferral, DeferredApprovals
 from codesdk.toolcalls.approval.flow import ApprovalFlow, waiting_for_approval, waiting_for_deferred
 from codesdk.toolcalls.decision.call_decision import Admission, CallDecision, CallDecisions
+from codesdk.toolcalls.decision.log_limits import LogLimits, LogRefusal
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.queue import store as queue
 from codesdk.toolcalls.records import call_events, store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, EndedCall, Finished, Outcome, Queued, SessionFacts
+from codesdk.toolcalls.statistics import store as statistics
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input becomes an artifact, which the log refers to."""
@@ -74,6 +76,8 @@ class _Request(NamedTuple):
     input_text: str
     input_ref: StoredArtifact | None
     join: bool
+    refusal: LogRefusal | None
+    """Why it is not recorded, unless it repeats another call."""
 
 
 class Pipeline:
@@ -94,7 +98,9 @@ class Pipeline:
         ids: Ids,
         quotas: Quotas[Unit],
         shadow: ShadowEvaluator | None = None,
+        log_limits: LogLimits | None = None,
     ) -> None:
+        """`log_limits`: None for no limits on what is recorded."""
         self._registry = registry
         self._decisions = decisions
         self._approvals = approvals
@@ -107,6 +113,7 @@ class Pipeline:
         self._ids = ids
         self._quotas = quotas
         self._shadow = shadow
+        self._log_limits = log_limits
 
     def submit(
         self,
@@ -119,7 +126,8 @@ class Pipeline:
     ) -> Outcome:
         """Decide one call and, if nothing stands against it, hand it to the session's host.
 
-        Returns Denied, Waiting or Queued; never runs the tool itself. A call that repeats one which waits for approval
+        Returns Denied, Waiting or Queued; never runs the tool itself. A call refused for the size of the log is Denied, too,
+        but leaves no record. A call that repeats one which waits for approval
         joins it; with `join` it also joins an equal call that is queued or runs. `runtime_tool_call_id`: the client's id
         for the call; if the session has a call of that id, returns its outcome, which may be Finished.
 
@@ -145,6 +153,8 @@ class Pipeline:
         policy = self._decisions.by_policy(call, tool, subject)
         if self._shadow is not None:
             self._shadow.observe(call, tool, subject, policy)
+        limits = self._log_limits
+        refusal = limits.check_early(subject.tenant_id, subject.session_id) if limits is not None else None
         request = _Request(
             call,
             tool,
@@ -152,8 +162,9 @@ class Pipeline:
             policy,
             deferral=Deferral.of(call, tool, policy) if policy.effect is Effect.ASK else Deferral(),
             input_text=content.decode(),
-            input_ref=self._keep_large(call, subject, content),
+            input_ref=self._keep_large(call, subject, content) if refusal is None else None,
             join=join,
+            refusal=refusal,
         )
         try:
             return self._writer.run(partial(self._submit, request=request))
@@ -241,8 +252,8 @@ class Pipeline:
             twin = store.find_equal(unit.connection, subject.session_id, call, (CallState.WAITING,))
             if (waiting := self._approvals.find_pending(unit, twin)) is not None:
                 return waiting
-        if not facts.open:
-            return _session_closed(call)
+        if (refused := self._refuse_unrecorded(unit, request, facts)) is not None:
+            return refused
         return self._record(unit, request, facts, judged, full=full)
 
     def _record(
@@ -297,7 +308,8 @@ class Pipeline:
             sources=events.sources,
             grant=grant.id if grant and is_granted else None,
         )
-        self._log.append(unit, call_events.requested(call, subject, request.input_ref))
+        requested = call_events.requested(call, subject, request.input_ref)
+        self._log.append(unit, requested, row_bytes=len(request.input_text.encode()))
         unit.at_end(
             f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
         )
@@ -317,6 +329,23 @@ class Pipeline:
         stored = store.lock(unit.connection, call.identity.tool_call_id)
         refusal = deny(unit, self._log, stored, code, reason, rules=rules)
         return refusal.model_copy(update={"retry_after_s": retry_after_s})
+
+    def _refuse_unrecorded(self, unit: Unit, request: _Request, facts: SessionFacts) -> Denied | None:
+        """Refuse a call of a closed session, or one that its log has no room for.
+
+        Of the latter only a count is written: a record of each refusal would fill the log, too.
+        """
+        call, limits = request.call, self._log_limits
+        if not facts.open:
+            return _session_closed(call)
+        refusal = request.refusal
+        if refusal is None and limits is not None:
+            refusal = limits.check_session(request.subject.session_id, facts.log_bytes)
+        if refusal is None:
+            return None
+        code, message, retry_after_s = refusal
+        statistics.count_denial(unit, request.subject.tenant_id, code)
+        return Denied(identity=call.identity, code=code, message=message, retry_after_s=retry_after_s)
 
     def _reserve_queue_slot(self, unit: Unit, tenant: TenantId) -> QueueFull | None:
         """Count one more waiting call, under the tenant's row lock. Returns why not, if the queue is full."""

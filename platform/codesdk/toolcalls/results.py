@@ -19,9 +19,9 @@ from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued
 from codesdk.toolcalls.retries import store as retry_store
 
-QUICK_S = 0.25
+QUICK_S = 0.1
 """Seconds in which a queued call may end before its log is followed, and before any progress is reported. A lost hint
-delays the answer by as long."""
+delays the answer by as long. `DELTA_S`, because no output is logged sooner."""
 POLL_S = 0.25
 """Seconds between reads of a call's row after its log could not be followed."""
 MAX_RECENT = 1024

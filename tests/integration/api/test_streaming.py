@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+import time
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -81,6 +83,68 @@ def test_output_comes_while_the_command_prints_and_a_reader_that_breaks_off_in_i
     assert any(message.startswith("running: line ") for message in told)
 
 
+SERVER = """python3 -c "
+import socket, sys, time
+socket.create_server(('127.0.0.1', 0))
+for wait in map(float, sys.argv[1:]):
+    time.sleep(wait)
+    print('Listening at', time.time(), flush=True)
+time.sleep(1.2)
+" {waits}"""
+READABLE_S = 0.15
+"""Seconds from a line's print until a client can read it."""
+
+
+class Sightings(dict[str, float]):
+    """When each printed line was read first."""
+
+    def read(self, text: str) -> None:
+        for line in text.splitlines():
+            self.setdefault(line, time.time())
+
+    def are_prompt(self, ends: list[float]) -> None:
+        """Every line was read before its command, which then waits, ended; the quickest of them in time.
+
+        The quickest, since the machine is shared.
+        """
+        lines = sorted((line for line in self if line.startswith("Listening at ")), key=self.__getitem__)
+        assert len(lines) == len(ends)
+        assert all(self[line] < end - 0.5 for line, end in zip(lines, ends, strict=True))
+        assert min(self[line] - float(line.split()[-1]) for line in lines) < READABLE_S
+
+
+def test_a_line_is_readable_at_once_though_silence_follows(installation):
+    agent = installation.open_session()
+    agent.call("true")
+    told, streamed, ends = Sightings(), Sightings(), []
+    last_call = threading.Event()
+
+    async def on_progress(_done, _total, message):
+        told.read(message.removeprefix("running: "))
+
+    def enough(events):
+        if events[-1]["type"] == "tool.output.delta":
+            streamed.read(events[-1]["payload"]["delta"])
+        return last_call.is_set() and has_ended(events)
+
+    async def go():
+        async with agent.client("auto") as client:
+            stream = asyncio.create_task(asyncio.to_thread(follow, agent, "", enough))
+            runs = ("0", "0.05", "0.3", "0 0.03", "0.2 0.07", "0.2 0.13")
+            for waits in runs:
+                if waits is runs[-1]:
+                    last_call.set()
+                given = {"command": SERVER.format(waits=waits)}
+                result = await client.call_tool("workspace_exec", given, progress_callback=on_progress)
+                ends.extend([time.time()] * len(waits.split()))
+                assert not result.is_error, result.content[0].text
+            await stream
+
+    asyncio.run(go())
+    told.are_prompt(ends)
+    streamed.are_prompt(ends)
+
+
 def stall(opened: ExitStack, agent: Agent, request: bytes) -> None:
     """A client that asks and takes nothing of the answer."""
     where = urlsplit(agent.installation.url)
@@ -136,3 +200,50 @@ def test_readers_that_take_nothing_slow_no_command_and_what_was_cut_is_counted(i
     (quick,), slow = completed(alone), completed(watched)
     assert max(each["duration_ms"] for each in slow) < 3 * quick["duration_ms"] + 5000
     watched.is_lawful()
+
+
+ENDINGS = {
+    "exited": {"command": "printf out; printf err >&2; exit 3"},
+    "signaled": {"command": "printf out; printf err >&2; kill -9 $$"},
+    "timed_out": {"command": "printf out; printf err >&2; sleep 60", "timeout_s": 0.5},
+    "spawn_failed": {"argv": ["no-such-command"]},
+}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("outcome", list(ENDINGS))
+def test_a_command_that_fails_has_its_exit_and_its_output_in_a_valid_structured_result(installation, mode, outcome):
+    agent = installation.open_session()
+
+    async def go():
+        async with agent.client(mode) as client:
+            result = await client.call_tool("workspace_exec", ENDINGS[outcome])
+            await client.session.validate_tool_result("workspace_exec", result)  # the client's own, for successes only
+            return result
+
+    result = asyncio.run(go())
+    found = result.structured_content
+    assert (result.is_error, found["outcome"]) == (True, outcome)
+    wanted = {"exited": (3, None), "signaled": (None, 9)}.get(outcome)
+    assert wanted in (None, (found["exit_code"], found["signal"]))
+    if outcome != "spawn_failed":
+        assert (found["stdout"], found["stderr"]) == ("out", "err")
+    assert found["duration_ms"] >= (500 if outcome == "timed_out" else 0)
+
+
+def test_a_cancelled_command_that_ran_has_its_output_in_its_structured_result(installation):
+    agent = installation.open_session()
+
+    async def go():
+        async with agent.client("auto") as client:
+            call = asyncio.create_task(client.call_tool("workspace_exec", {"command": "printf out; sleep 60"}))
+            events, _ = await asyncio.to_thread(follow, agent, "", lambda seen: bool(deltas(seen)))
+            running = deltas(events)[0]["payload"]["tool_call_id"]
+            with installation.http(agent.key) as http:
+                path = f"/v1/sessions/{agent.session}/calls/{running}/cancel"
+                (await asyncio.to_thread(http.post, path)).raise_for_status()
+            return await call
+
+    result = asyncio.run(go())
+    found = result.structured_content
+    assert (result.is_error, found["outcome"], found["stdout"]) == (True, "cancelled", "out")

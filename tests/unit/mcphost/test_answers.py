@@ -12,6 +12,7 @@ from codesdk.mcphost.tool_calls import answers
 from codesdk.registry import InvalidInput
 from codesdk.storage.database import StorageUnavailable
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
+from stage import shipped
 
 IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
 
@@ -24,7 +25,7 @@ def test_a_result_keeps_its_text_its_structure_and_its_counts():
     result = ToolResult(
         text="out", structured={"a": 1}, artifacts=("art_1",), stdout=Truncation(bytes=9, shown=3, dropped=0)
     )
-    answer = answers.finished(Finished(identity=IDENTITY, result=result))
+    answer = answers.finished(Finished(identity=IDENTITY, result=result), None)
     assert (answer.content[0].text, answer.structured_content, answer.is_error) == ("out", {"a": 1}, False)
     assert details(answer) == {
         "status": "completed",
@@ -35,10 +36,20 @@ def test_a_result_keeps_its_text_its_structure_and_its_counts():
     }
 
 
-def test_a_failed_result_has_no_structure_since_clients_check_it():
+@pytest.mark.parametrize("outcome", ["exited", "signaled", "timed_out", "cancelled", "oom_killed", "spawn_failed"])
+def test_a_failed_command_has_its_structure_under_the_tools_schema(outcome):
+    structured = {"exit_code": 3, "signal": None, "outcome": outcome, "stdout": "o", "stderr": "e", "truncated": False}
+    structured |= {"stdout_bytes": 1, "stderr_bytes": 1, "duration_ms": 5}
+    result = ToolResult(text="no", structured=structured, is_error=True, code="TIMED_OUT")
+    answer = answers.finished(Finished(identity=IDENTITY, result=result), shipped().resolve("workspace.exec"))
+    assert (answer.structured_content, answer.is_error) == (structured, True)
+
+
+def test_a_failed_result_that_the_schema_does_not_describe_has_no_structure():
+    """Clients that validate failed results, too, would drop the whole answer."""
     result = ToolResult(text="no", structured={"a": 1}, is_error=True, code="TIMEOUT")
-    answer = answers.finished(Finished(identity=IDENTITY, result=result))
-    assert (answer.structured_content, answer.is_error, details(answer)["code"]) == (None, True, "TIMEOUT")
+    answer = answers.finished(Finished(identity=IDENTITY, result=result), shipped().resolve("workspace.exec"))
+    assert (answer.structured_content, answer.content[0].text, details(answer)["code"]) == (None, "no", "TIMEOUT")
 
 
 @pytest.mark.parametrize("code", list(DenialCode))
@@ -105,5 +116,5 @@ def test_what_could_not_be_taken_says_what_to_do(fault, retryable):
 
 def test_what_differs_from_its_preview_is_told_to_programs_too():
     result = ToolResult(text="out", structured={"a": 1}, differs=("another stdout",))
-    answer = answers.finished(Finished(identity=IDENTITY, result=result))
+    answer = answers.finished(Finished(identity=IDENTITY, result=result), None)
     assert (details(answer)["differs_from_preview"], answer.structured_content) == (["another stdout"], {"a": 1})

@@ -10,6 +10,7 @@ from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, inspect, te
 from sqlalchemy.exc import IntegrityError
 
 from codesdk.domain.canonical import content_hash
+from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.storage.database import Database
 from codesdk.storage.migration import (
     HEAD,
@@ -354,3 +355,15 @@ def test_of_calls_that_were_given_one_id_before_the_first_keeps_it(database):
     assert dict(map(tuple, rows)) == dict.fromkeys(("late", "same", "un", "und")) | {"early": "a", "other": "b"}
     with pytest.raises(IntegrityError), database.writer.begin() as connection:
         connection.execute(text(CALL + ROW.format("again", "x", "'a'", 4)))
+
+
+def test_logs_and_calls_of_before_are_counted_in_bytes(database):
+    upgrade(database, "0036")
+    filled(database)
+    with database.writer.begin() as connection:
+        connection.execute(text("UPDATE events SET body = 'é€'"))
+        connection.execute(text("UPDATE tool_calls SET input = 'ab', result = NULL"))
+        connection.execute(text("UPDATE approvals SET shown = 'abc'"))
+    upgrade(database)
+    with database.read() as connection:
+        assert connection.execute(text("SELECT log_bytes FROM sessions")).scalar() == EVENT_BYTES + 5 + 2 + 3

@@ -20,6 +20,7 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import QUEUE_RETRY_S, QueueFull, QuotaExceeded, Resource
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import InternalFault
+from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.hosts import store as host_store
 from codesdk.hosts.lease_watch import LeaseWatch
 from codesdk.sessions import NewSession, NoHost
@@ -36,6 +37,19 @@ WRITER = "codesdk.storage.writer"
 def used(stage, resource, tenant=None):
     report = stage.quotas.report(stage.database, tenant or stage.principal.tenant_id)
     return next(quota.used for quota in report if quota.resource is resource)
+
+
+def log_bytes_in_rows(stage):
+    """The statement that sums up what `log_bytes` counts."""
+
+    def size(column):
+        return f"octet_length({column})" if not stage.database.is_sqlite else f"length(CAST({column} AS BLOB))"
+
+    return (
+        f"SELECT (SELECT coalesce(sum({size('body')} + {EVENT_BYTES}), 0) FROM events)"
+        f" + (SELECT coalesce(sum({size('input')} + coalesce({size('result')}, 0)), 0) FROM tool_calls)"
+        f" + (SELECT coalesce(sum({size('shown')}), 0) FROM approvals)"
+    )
 
 
 def ask(stage, number=0):
@@ -504,6 +518,7 @@ class Life(RuleBasedStateMachine):
         Resource.QUEUED_CALLS: 4,
         Resource.RUNNING_CALLS: 2,
         Resource.API_KEYS: 3,
+        Resource.LOG_BYTES: 1 << 30,
         Resource.ARTIFACT_BYTES: 20,
         Resource.SANDBOX_MEMORY_BYTES: 4 * 512 * MIB,
         Resource.SANDBOX_MILLICPUS: 5000,
@@ -700,6 +715,7 @@ class Life(RuleBasedStateMachine):
             Resource.RUNNING_CALLS: "SELECT count(*) FROM tool_calls WHERE state LIKE 'running%'",
             Resource.API_KEYS: "SELECT count(*) FROM api_keys WHERE revoked_at IS NULL",
             Resource.ARTIFACT_BYTES: "SELECT coalesce(sum(size), 0) FROM artifacts",
+            Resource.LOG_BYTES: log_bytes_in_rows(self.stage),
             Resource.SANDBOX_MEMORY_BYTES: "SELECT count(*) * 512 * 1048576 FROM sandboxes WHERE state <> 'gone'",
             Resource.SANDBOX_MILLICPUS: "SELECT count(*) * 1000 FROM sandboxes WHERE state <> 'gone'",
             Resource.WORKSPACE_BYTES: "SELECT count(*) * 1024 * 1048576 FROM sandboxes WHERE state <> 'gone'",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.clock import SystemClock
 from codesdk.domain.decisions import SandboxBounds
 from codesdk.domain.events import EventType
 from codesdk.domain.quotas import QuotaExceeded, UnlimitedQuotas
@@ -24,7 +27,7 @@ from codesdk.toolcalls import execution
 from codesdk.toolcalls.records import call_events
 from codesdk.toolcalls.records.call_record import Finished
 from codesdk.toolcalls.retries import store as retry_store
-from codesdk.toolcalls.run.output_log import DELTA_BYTES, DELTA_S
+from codesdk.toolcalls.run.output_log import DELTA_BYTES, DELTA_S, RETRY_S, FlushTimer
 from databases import ONLY_SQLITE
 from stage import Room, bundle, said
 
@@ -329,6 +332,123 @@ def test_output_is_streamed_while_the_command_runs(stage):
     assert [(delta["offset"], len(delta["delta"])) for delta in deltas(stage)] == [(0, 6), (6, DELTA_BYTES)]
 
 
+class Silent:
+    """Commands that print and then say nothing; what the log has at moments of that silence."""
+
+    def __init__(self, stage):
+        self.stage, self.timer, self.seen = stage, FlushTimer(stage.clock), []
+
+    def pass_time(self, seconds):
+        self.stage.clock.advance(seconds)
+        self.timer.run_due()
+        self.seen.append([delta["delta"] for delta in deltas(self.stage)])
+
+    def run(self, play):
+        claimed = claim(self.stage)
+        execution = self.stage.execution(flush_timer=self.timer)
+        execution.run(claimed, lambda: Room(play))
+        return self.seen
+
+
+def test_output_is_written_a_tenth_of_a_second_after_the_last_event_though_silence_follows(stage):
+    silent = Silent(stage)
+
+    def play(_request, on_output):
+        on_output(Chunk(stream="stdout", offset=0, data=b"Listening\n"))
+        silent.pass_time(DELTA_S / 2)
+        silent.pass_time(DELTA_S / 2)
+        on_output(Chunk(stream="stdout", offset=10, data=b"a"))
+        on_output(Chunk(stream="stdout", offset=11, data=b"b"))
+        silent.pass_time(DELTA_S / 2)
+        silent.pass_time(DELTA_S / 2)
+        silent.pass_time(100 * DELTA_S)
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=12))
+
+    first = ["Listening\n"]
+    assert silent.run(play) == [[], first, first, [*first, "ab"], [*first, "ab"]]
+    assert "".join(delta["delta"] for delta in deltas(stage)) == "Listening\nab"
+
+
+def test_output_that_waits_when_its_call_ends_is_written_once_and_before_the_end(stage):
+    silent = Silent(stage)
+    end = ExecResult(kind=ExitKind.CANCELLED, stdout=OutputCount(bytes=4))
+
+    def play(_request, on_output):
+        on_output(Chunk(stream="stdout", offset=0, data=b"last"))
+        return end
+
+    silent.run(play)
+    before = stage.types()
+    silent.pass_time(10 * DELTA_S)
+    assert silent.seen == [["last"]]
+    assert (stage.types(), before[-1]) == (before, "tool.call.completed")
+
+
+def test_output_is_written_when_a_database_that_was_away_is_back_though_silence_follows(stage, caplog):
+    silent = Silent(stage)
+
+    def away(_work):
+        raise StorageUnavailable("The database refused: disk I/O error.")
+
+    def play(_request, on_output):
+        write, stage.writer.run = stage.writer.run, away
+        on_output(Chunk(stream="stdout", offset=0, data=b"Listening\n"))
+        for _ in range(5):
+            silent.pass_time(RETRY_S)
+        stage.writer.run = write
+        silent.pass_time(RETRY_S)
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=10))
+
+    assert silent.run(play) == [[]] * 5 + [["Listening\n"]]
+    assert len([record for record in caplog.records if "waits" in record.message]) == 1
+
+
+def test_a_timer_writes_nothing_of_a_call_that_a_newer_worker_has(stage):
+    silent = Silent(stage)
+
+    def play(_request, on_output):
+        on_output(Chunk(stream="stdout", offset=0, data=b"late"))
+        stage.sql("UPDATE tool_calls SET generation = 2")
+        silent.pass_time(DELTA_S)
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=4))
+
+    with pytest.raises(IllegalTransition):
+        silent.run(play)
+    assert silent.seen == [[]]
+
+
+def test_a_defect_in_one_calls_output_holds_back_no_others(stage):
+    silent, written = Silent(stage), []
+
+    class Broken:
+        def flush(self):
+            raise RuntimeError("a defect")
+
+    class Sound:
+        def flush(self):
+            written.append(1)
+
+    for output in (Broken(), Sound()):
+        silent.timer.schedule(output, stage.clock.monotonic())
+    silent.timer.run_due()
+    assert written == [1]
+
+
+def test_a_started_timer_writes_output_and_ends_when_it_is_closed(stage):
+    written = threading.Event()
+
+    class Output:
+        def flush(self):
+            written.set()
+
+    timer = FlushTimer(SystemClock())
+    timer.start()
+    timer.schedule(Output(), time.monotonic() + 0.01)
+    assert written.wait(30)
+    timer.close()
+    assert not timer._thread.is_alive()
+
+
 def test_a_character_cut_by_chunks_and_by_the_other_stream_is_whole(stage):
     euro = "€".encode()
 
@@ -402,6 +522,16 @@ def test_long_output_is_shown_in_part_and_kept_byte_for_byte(stage):
     assert stage.artifacts.read(output) == whole
     assert outcome.result.stdout.bytes == len(whole)
     assert outcome.result.stdout.shown <= stage.profile.show_output_bytes
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_short_output_that_is_not_text_is_kept_byte_for_byte(stage, stream, exit_code):
+    claimed, _, result = run(stage, said((stream, b"\x7fELF\xff"), (stream, b"\x00\x80"), exit_code=exit_code))
+    assert result.structured[stream] == "\x7fELF\ufffd\x00\ufffd"
+    (artifact,) = stage.artifacts.listing(stage.principal.tenant_id, stage.subject.session_id)
+    assert stage.artifacts.read(artifact) == b"\x7fELF\xff\x00\x80"
+    assert stage.find(claimed.stored.identity.tool_call_id).result.artifacts == (artifact.id,)
 
 
 def test_short_output_leaves_no_artifact(stage):
@@ -619,6 +749,9 @@ def test_a_call_whose_output_no_quota_has_room_for_ends_and_says_what_is_lost(st
     else:
         assert "not kept" in outcome.result.text
         assert outcome.result.code == "QUOTA_EXCEEDED"
+        structured = outcome.result.structured
+        assert (structured["exit_code"], structured["truncated"]) == (0, True)
+        assert structured["stdout"].startswith("line\nline\n")
     assert stage.artifacts.listing(stage.principal.tenant_id) == []
 
 

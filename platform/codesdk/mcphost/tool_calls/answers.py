@@ -16,6 +16,7 @@ from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
 from codesdk.mcphost.session_resources.uris import artifact_uri
+from codesdk.registry import Tool
 from codesdk.toolcalls.pipeline import CallUncertain
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
 
@@ -27,8 +28,11 @@ _LINKS_SINCE = "2025-06-18"
 """The protocol version that introduced resource links."""
 
 
-def finished(outcome: Finished) -> types.CallToolResult:
-    """The call ran; the tool reports whether it succeeded."""
+def finished(outcome: Finished, tool: Tool | None) -> types.CallToolResult:
+    """The call ran; the tool reports whether it succeeded. `tool`: None when collecting an earlier call's result.
+
+    A failed command has a structured result, too: its exit code and output.
+    """
     result = outcome.result
     details = {
         "status": "failed" if result.is_error else "completed",
@@ -39,7 +43,10 @@ def finished(outcome: Finished) -> types.CallToolResult:
         "stderr": result.stderr.model_dump() if result.stderr else None,
     }
     answer = _result(result.text, details, outcome.identity, is_error=result.is_error)
-    if result.structured is not None and not result.is_error:
+    # Some clients validate failed results too, and none that is checked here has to: a schema may describe success only.
+    if result.structured is not None and (
+        not result.is_error or tool is None or tool.matches_output(result.structured)
+    ):
         answer.structured_content = result.structured
     return answer
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import CallIdTaken, CallUncertain, Pipeline
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued, Waiting
-from codesdk.toolcalls.results import ResultWaiter
+from codesdk.toolcalls.results import QUICK_S, ResultWaiter
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ CANCEL_S = 10.0
 """Seconds for a cancelled run to end; the runner stops a process tree in well under one."""
 PROGRESS_INTERVAL_S = 5.0
 """Seconds between progress notifications when nothing happens; the shortest client idle timeout measured is 60 s."""
-MIN_PROGRESS_GAP_S = 0.25
-"""Minimum seconds between two notifications."""
+MIN_PROGRESS_GAP_S = 0.05
+"""Minimum seconds between two notifications: half of `DELTA_S`, so that a line which was just logged is not held back."""
 MAX_PENDING = 1000
 """Pending results remembered; the oldest is dropped first. A dropped one costs a second approval."""
 _CallKey = tuple[str, str, str]
@@ -333,7 +334,7 @@ class CallHandler:
             self._pending.settle(outcome.identity.tool_call_id)
         match outcome:
             case Finished():
-                return answers.finished(outcome)
+                return answers.finished(outcome, tool)
             case Denied():
                 return answers.denied(outcome, is_named=caller.has_binding_id)
             case Waiting():
@@ -356,17 +357,15 @@ def call_timeout_s(tool: Tool | None) -> float:
 async def _report_progress(progress: CallProgress, report: ReportProgress) -> None:
     """Report on events and at intervals, until cancelled. The numbers increase, as MCP requires."""
     reported = -1.0
+    await asyncio.sleep(QUICK_S)  # a call that ends sooner needs no progress, and its answer no stream
     while True:
-        # Sleep first: a call that ends sooner needs no progress, and its answer no stream.
-        await asyncio.sleep(MIN_PROGRESS_GAP_S)
         progress.changed.clear()
         reported = max(progress.elapsed(), reported + 0.001)
-        await report(round(reported, 3), progress.message())
-        try:
-            async with asyncio.timeout(PROGRESS_INTERVAL_S):
+        await report(round(reported, 3), progress.take_message())
+        await asyncio.sleep(MIN_PROGRESS_GAP_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PROGRESS_INTERVAL_S - MIN_PROGRESS_GAP_S):
                 await progress.changed.wait()
-        except TimeoutError:
-            continue
 
 
 async def _cancel_task(task: asyncio.Task[None]) -> None:

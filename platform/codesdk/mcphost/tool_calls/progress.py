@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,6 +17,8 @@ from codesdk.toolcalls.records.call_record import Queued, Waiting
 
 _MAX_LINE_CHARS = 200
 """Characters of an output line shown in a progress message."""
+_MAX_LINES = 20
+"""Output lines shown in a progress message: the newest."""
 GRACE_S = 0.5
 """Seconds from a cancel to the withdrawal; both must complete within two. A client that drops its connection and sends the
 same call again (Qwen Code on its own timeout) returns within milliseconds, and must find the call still there."""
@@ -45,7 +47,8 @@ class CallProgress:
     def __init__(self, outcome: Waiting | Queued, clock: Clock) -> None:
         self._clock = clock
         self._started_at = clock.monotonic()
-        self._last_output = ""
+        self._new_output = _NewOutput()
+        self._last_line = ""
         self._preview = ""
         self._reason = f" ({_waiting_text(outcome)})" if isinstance(outcome, Waiting) else ""
         self.asked = isinstance(outcome, Waiting)
@@ -71,7 +74,7 @@ class CallProgress:
             self.enter(CallPhase.WORKER)
         elif event.type is EventType.OUTPUT_DELTA:
             self.enter(CallPhase.RESULT)  # a caller that joined later hasn't seen the start event
-            self._last_output = _last_line(str(event.payload.get("delta", ""))) or self._last_output
+            self._new_output.add(str(event.payload.get("delta", "")))
         self.changed.set()
 
     def enter(self, phase: CallPhase) -> None:
@@ -85,15 +88,37 @@ class CallProgress:
         """Seconds since the caller began to wait."""
         return self._clock.monotonic() - self._started_at
 
-    def message(self) -> str:
-        """The progress message, one line."""
-        match self.phase:
-            case CallPhase.DECISION:
-                return (self._preview or self.phase.value) + self._reason
-            case CallPhase.RESULT if self._last_output:
-                return f"{self.phase.value}: {self._last_output}"
-            case _:
-                return self.phase.value
+    def take_message(self) -> str:
+        """The next progress message: the phase, and the output since the message before, which is shown once."""
+        if self.phase is CallPhase.DECISION:
+            return (self._preview or self.phase.value) + self._reason
+        if lines := self._new_output.take():
+            self._last_line = lines[-1]
+            return f"{self.phase.value}: " + "\n".join(lines)
+        if self._last_line:
+            return f"{self.phase.value}; last output: {self._last_line}"
+        return self.phase.value
+
+
+class _NewOutput:
+    """The newest lines of output that no message has shown. Bounded, however slowly the client takes its messages."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._left_out = 0
+
+    def add(self, text: str) -> None:
+        for line in filter(None, map(str.strip, text.splitlines())):
+            self._left_out += len(self._lines) == _MAX_LINES
+            self._lines.append(line[:_MAX_LINE_CHARS])
+
+    def take(self) -> list[str]:
+        """The lines, after a note of how many were left out. Empty if nothing is new."""
+        note = [f"[… {self._left_out} lines left out …]"] if self._left_out else []
+        lines = [*note, *self._lines]
+        self._lines.clear()
+        self._left_out = 0
+        return lines
 
 
 class Waiters:
@@ -150,8 +175,3 @@ def _request_text(asked: dict[str, Any]) -> str:
     """The text once approvers were asked; before that, the reason was what a worker had to inspect first."""
     until = datetime.fromtimestamp(float(asked.get("expires_at", 0.0)), UTC)
     return f"{asked.get('approval_id')}: {asked['reason']} Open until {until:%H:%M:%S} UTC"
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip()[:_MAX_LINE_CHARS] if lines else ""

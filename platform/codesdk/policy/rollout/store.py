@@ -13,7 +13,13 @@ from codesdk.domain.decisions import Effect
 from codesdk.policy.bundles.bundle_files import BundleTexts
 from codesdk.policy.rollout.version_models import ShadowDifference, Version, VersionAction, VersionChange
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import policy_changes, policy_pins, policy_shadow_counts, policy_texts, policy_versions
+from codesdk.storage.policy_schema import (
+    policy_changes,
+    policy_pins,
+    policy_shadow_counts,
+    policy_texts,
+    policy_versions,
+)
 
 ACTIVE = "active"
 SHADOW = "shadow"

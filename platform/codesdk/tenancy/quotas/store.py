@@ -12,6 +12,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     case,
+    cast,
     func,
     select,
     update,
@@ -98,6 +99,13 @@ _COUNTS: dict[Resource, ScalarSelect[int]] = {
     ),
     Resource.QUEUED_CALLS: _calls(CallState.WAITING, CallState.QUEUED),
     Resource.RUNNING_CALLS: _calls(CallState.RUNNING),
+    Resource.LOG_BYTES: (
+        # Counters of the sessions' rows, which their own writers change: no row of the tenant is written for each event.
+        select(cast(func.coalesce(func.sum(sessions.c.log_bytes), 0), BigInteger))
+        .where(sessions.c.tenant_id == tenants.c.id)
+        .correlate(tenants)
+        .scalar_subquery()
+    ),
     Resource.API_KEYS: (
         select(func.count())
         .select_from(api_keys.join(principals, principals.c.id == api_keys.c.principal_id))

@@ -21,6 +21,7 @@ _ADVICE = {
     Resource.QUEUED_CALLS: "Wait until some of the calls have run or been decided, and try again",
     Resource.RUNNING_CALLS: "Wait until some of the calls have ended, and try again",
     Resource.ARTIFACT_BYTES: "Remove artifacts that are not needed",
+    Resource.LOG_BYTES: "Remove old sessions (`codesdk events export`, then `codesdk events prune`)",
     Resource.API_KEYS: "Revoke keys that are not needed (`codesdk keys revoke`)",
     Resource.SANDBOX_MEMORY_BYTES: "Close sessions, or open this one with a smaller profile",
     Resource.SANDBOX_MILLICPUS: "Close sessions, or open this one with a smaller profile",
@@ -100,7 +101,12 @@ class TenantQuotas:
 
     def report(self, database: Database, tenant: TenantId) -> list[Quota]:
         """Report every limit of the tenant with its usage."""
-        return [self._quota(database, tenant, resource) for resource in Resource]
+        return [self.find(database, tenant, resource) for resource in Resource]
+
+    @staticmethod
+    def exceeded(quota: Quota, asked: int) -> QuotaExceeded:
+        """Build the fault of a quota that has no room for `asked` more."""
+        return _quota_fault(quota.resource, quota.used, quota.limit, asked)
 
     def set_limits(self, unit: Unit, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
         """Set the tenant's own limits (0: unlimited). None restores the installation's default.
@@ -110,7 +116,8 @@ class TenantQuotas:
         store.lock(unit.connection, tenant)
         store.set_limits(unit.connection, tenant, changes)
 
-    def _quota(self, database: Database, tenant: TenantId, resource: Resource) -> Quota:
+    def find(self, database: Database, tenant: TenantId, resource: Resource) -> Quota:
+        """Return one limit of the tenant with its usage."""
         with database.read() as connection:
             limits, used = store.limits_and_usage(connection, tenant, resource)
         own = resource.value in limits

@@ -185,7 +185,8 @@ class DeferredApprovals:
             return  # the next poll tries it
         deferrals.finish(unit.connection, call, files, preview)
         if preview is not None:
-            self._log.append(unit, call_events.draft(stored.subject, _preview_event(stored, stored.preparing, preview)))
+            tried_event = call_events.draft(stored.subject, _preview_event(stored, stored.preparing, preview))
+            self._log.append(unit, tried_event, row_bytes=len(preview.model_dump_json()))
         self._approvals.ask(
             unit,
             stored.call,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -98,6 +99,7 @@ class ApprovalFlow:
             **approval_summary(call, tool, decision, facts),
             **({"preview": tried.shown} if tried else {}),
             **({"scripts": list(scripts)} if scripts else {}),
+            **({"bound": more} if more else {}),
         }
         asking = self._approval_service.request(
             unit,
@@ -105,7 +107,7 @@ class ApprovalFlow:
             facts.subject,
             spec,
             digest=digest,
-            shown={**seen, "bound": more} if more else seen,
+            shown=seen,
             rules=decision.rule_hashes,
             grant=decision.grant,
             approval=approval,
@@ -125,7 +127,9 @@ class ApprovalFlow:
             demands=spec.demands or None,
             not_requester=spec.not_requester or None,
         )
-        self._log.append(unit, call_events.draft(facts.subject, asked))
+        self._log.append(
+            unit, call_events.draft(facts.subject, asked), row_bytes=len(json.dumps(seen, ensure_ascii=False).encode())
+        )
         return waiting_for_approval(asking, call.identity)
 
     def vote(

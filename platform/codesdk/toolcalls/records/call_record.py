@@ -27,6 +27,8 @@ class SessionFacts(FrozenModel):
     open: bool
     batch: bool = False
     """Its calls let those of the tenant's interactive sessions go first."""
+    log_bytes: int = 0
+    """Bytes of its log and its calls."""
 
 
 class CallRecord(FrozenModel):
@@ -45,6 +47,8 @@ class CallRecord(FrozenModel):
     image: str
     profile: dict[str, Any]
     session_open: bool
+    log_bytes: int = 0
+    """Of its session."""
     grant_id: GrantId | None = None
     """What turned policy's ask into an allow, where something did."""
     obligations: Obligations
@@ -85,6 +89,7 @@ class CallRecord(FrozenModel):
             image=self.image,
             profile=self.profile,
             open=self.session_open,
+            log_bytes=self.log_bytes,
         )
 
     def only_reads(self, tool: Tool | None) -> bool:

@@ -63,6 +63,7 @@ CALLS = (
         sessions.c.image,
         sessions.c.profile,
         sessions.c.state.label("session_state"),
+        sessions.c.log_bytes,
         principals.c.roles,
     )
     .join(sessions, sessions.c.id == tool_calls.c.session_id)
@@ -176,6 +177,7 @@ def session_facts(connection: Connection, session: SessionId) -> SessionFacts | 
         profile=json.loads(row.profile),
         open=row.state == "open",
         batch=row.priority == SessionPriority.BATCH.value,
+        log_bytes=row.log_bytes,
     )
 
 
@@ -495,6 +497,7 @@ def _record_of(row: Row[Any]) -> CallRecord:
         image=row.image,
         profile=json.loads(row.profile),
         session_open=row.session_state == "open",
+        log_bytes=row.log_bytes,
         grant_id=GrantId(row.grant_id) if row.grant_id else None,
         obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
         barred=row.barred,

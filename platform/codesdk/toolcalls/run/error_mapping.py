@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.registry import InvalidOutput
@@ -58,8 +60,25 @@ def without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
     note = f"[… what did not fit here was not kept: {refused} …]"
     if fits_in_event(result):
         return result.model_copy(update={"text": f"{result.text}\n{note}"})
-    begin = result.text[
-        : call_events.INLINE_RESULT_BYTES // 8
-    ]  # characters, of which JSON makes at most six bytes each
-    cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
+    begin = result.text[:_EXCERPT_CHARS]
+    cut = {
+        "text": f"{begin}\n{note}",
+        "structured": _cut_texts(result.structured),
+        "is_error": True,
+        "code": refused.code,
+    }
     return result.model_copy(update=cut)
+
+
+_EXCERPT_CHARS = call_events.INLINE_RESULT_BYTES // 8
+"""Characters kept of a text that an event can't hold. JSON makes at most six bytes of each."""
+
+
+def _cut_texts(structured: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The structured result with the beginnings of its texts: a command's exit code is kept. None if that is too large."""
+    if structured is None:
+        return None
+    cut = {key: value[: _EXCERPT_CHARS // 2] if isinstance(value, str) else value for key, value in structured.items()}
+    if "truncated" in cut:
+        cut["truncated"] = True
+    return cut if fits_in_event(ToolResult(text="", structured=cut)) else None

@@ -9,6 +9,7 @@ from functools import partial
 
 from codesdk.bootstrap import Services
 from codesdk.bootstrap.maintenance import lock_path
+from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.sandbox.egress.secret_files import read_secret, secret_problem
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import DEFAULT
@@ -24,6 +25,7 @@ from codesdk.storage.timeouts import ANSWER_TIMEOUT_S
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
 from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.run.output_log import FlushTimer
 from codesdk.worker.calls.dispatcher import Dispatcher, run_guarded
 from codesdk.worker.calls.recovery import Recovery
 from codesdk.worker.deferred_approvals.dry_runs import DryRuns
@@ -153,6 +155,8 @@ class Worker:
                 secret_problem=partial(secret_problem, settings.resolved_secrets_dir()),
             )
             opened.callback(self._sources.close)
+            self._flush_timer = FlushTimer(services.clock)
+            opened.callback(self._flush_timer.close)
             execution = Execution(
                 registry=services.registry,
                 log=services.log,
@@ -163,6 +167,8 @@ class Worker:
                 secret_problem=partial(secret_problem, settings.resolved_secrets_dir()),
                 sources=self._sources,
                 confirm=self.heartbeat.confirm,
+                flush_timer=self._flush_timer,
+                output_rate=ByteBuckets(services.log_rate, services.clock),
             )
             in_flight = InFlightCalls(settings.worker_threads)
             self._recovery = Recovery(
@@ -185,6 +191,7 @@ class Worker:
                 quotas=services.quotas,
                 execution_environment=sandboxes.execution_environment,
                 in_flight=in_flight,
+                log_limits=services.log_limits,
             )
             previews = DryRuns(
                 host=self.host,
@@ -232,6 +239,7 @@ class Worker:
         self.heartbeat.start()
         self.sandbox_registry.sweep()
         run_guarded(self._sources.tend)  # servers of a worker that was killed
+        self._flush_timer.start()
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("recovering %d calls of an earlier worker", taken)
