@@ -21,6 +21,7 @@ from codesdk.policy.evaluation.approval_requirements import merge_approvals, mer
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.matching.compiled_rules import CompiledRule, Match, MatchOutcome, PolicyInput
 from codesdk.policy.shell.commands import ShellViews
+from codesdk.policy.shell.patterns import OTHER_ARGUMENTS
 
 SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
 """Tools whose input is a command; a command that can't be parsed needs approval."""
@@ -98,7 +99,9 @@ class _MatchedRules:
 
     def add(self, rule: CompiledRule, match: Match) -> None:
         for index, why in match.refusals.items():
-            self.refusals.setdefault(index, f"the rule `{rule.id}` {why}")
+            # A rule that names the same arguments says more than one that is about others.
+            if index not in self.refusals or self.refusals[index].endswith(OTHER_ARGUMENTS):
+                self.refusals[index] = f"the rule `{rule.id}` {why}"
         if match.verdict is MatchOutcome.NO:
             return
         if match.command:

@@ -57,8 +57,8 @@ def sed_script(words: Sequence[Word]) -> WordIndexes:  # noqa: C901 (a branch fo
     if not scripts and operands:
         scripts = [(operands[0], words[operands[0]].text)]
     whole = "\n".join(text for _, text in scripts)
-    # A glob in the script may expand to a file name and change the script.
-    if scripts and (any(words[at].glob for at, _ in scripts) or not sed.edits_only(whole)):
+    # A glob in the script may expand to a file name and change the script; so may a variable.
+    if scripts and (any(words[at].glob or words[at].dynamic for at, _ in scripts) or not sed.edits_only(whole)):
         yield scripts[0][0]
 
 
@@ -84,10 +84,11 @@ def awk_program(words: Sequence[Word]) -> WordIndexes:
         ):
             yield index
         index += 1
-    if index < len(words) and (words[index].glob or not awk.is_read_only(words[index].text)):
+    if index < len(words) and (words[index].glob or words[index].dynamic or not awk.is_read_only(words[index].text)):
         yield index
     # BusyBox also accepts options after the program.
-    yield from (at for at, word in enumerate(words) if at > index and word.text[:1] == "-" and word.text != "-")
+    options = (at for at, word in enumerate(words) if word.may_be_option or (word.text[:1] == "-" and word.text != "-"))
+    yield from (at for at in options if at > index)
 
 
 _TAR_VALUES = frozenset("fCbTXVNHKLIgF")
@@ -170,6 +171,26 @@ _GIT_WHOLE = frozenset(
     ]
 )
 _GIT_PAIRS = {"bisect": "run", "submodule": "foreach", "rebase": "--interactive", "help": "--web"}
+_GIT_TRANSPORTS = ("ext::", "fd::")
+_GIT_LOCAL = frozenset(
+    [
+        *(
+            "add",
+            "blame",
+            "cat-file",
+            "check-ignore",
+            "describe",
+            "diff",
+            "diff-tree",
+            "grep",
+            "log",
+            "ls-files",
+            "ls-tree",
+        ),
+        *("merge-base", "name-rev", "rev-list", "rev-parse", "shortlog", "show", "status", "whatchanged"),
+    ]
+)
+"""Subcommands that read revisions and files of the repository only, whatever their operands are."""
 _GIT_OPTIONS = Options(
     (
         "--ext-diff",
@@ -203,11 +224,14 @@ def git(words: Sequence[Word]) -> WordIndexes:
     if at >= len(words):
         return
     subcommand = words[at].text
-    if subcommand in _GIT_WHOLE or words[at].glob:
+    if subcommand in _GIT_WHOLE or words[at].glob or words[at].dynamic:
         yield at
+    pair = _GIT_PAIRS.get(subcommand)
     for index, word in enumerate(words[at + 1 :], at + 1):
-        if word.text.startswith(("ext::", "fd::")) or word.text == _GIT_PAIRS.get(subcommand):
+        if word.text.startswith(_GIT_TRANSPORTS) or word.text == pair:
             yield index
+        elif word.dynamic and subcommand not in _GIT_LOCAL:
+            yield index  # it may name a transport that runs something, or a subcommand of the subcommand
     for options in (_GIT_OPTIONS, _GIT_SHORT.get(subcommand)):
         if options is not None:
             yield from (index + at for index in dangerous_options(options, words[at:]))
@@ -239,7 +263,10 @@ def printf(words: Sequence[Word]) -> WordIndexes:
     """Flag `-v`, which assigns a variable and evaluates its subscript, and `%n`, which also assigns."""
     at = 2 if len(words) > 1 and words[1].text == "--" else 1
     if len(words) > at and (
-        words[at].may_be_option or words[at].text.startswith("-v") or _ASSIGNS.search(words[at].text)
+        words[at].may_be_option
+        or words[at].dynamic
+        or words[at].text.startswith("-v")
+        or _ASSIGNS.search(words[at].text)
     ):
         yield at
 
