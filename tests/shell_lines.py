@@ -87,8 +87,27 @@ _COMPOUND = (
     lambda _r, inner: f"source <({inner()})",
     lambda r, inner: f"{r.choice(_TESTS)} && {inner()}",
     lambda r, inner: f"if {r.choice(_TESTS)}; then {inner()}\nfi",
+    lambda _r, inner: f'for v in $({inner()}); do alpha "$v"; done',
+    lambda _r, inner: f"printf '%s\\n' x | while IFS= read -r v; do alpha $v; {inner()}\ndone",
+    lambda _r, inner: f"while read -r v; do {inner()}\ndone < <(echo x; {inner()})",
+    lambda _r, inner: f"v=$({inner()}); alpha $v",
+    lambda _r, inner: f'export W="$({inner()})"; alpha',
+    lambda _r, inner: f'alpha "a$(echo ")"; {inner()})b"',
+    lambda _r, inner: f'alpha "$(echo \'a)\' "b $({inner()})")"',
+    lambda _r, inner: f"{{ {inner()} ; }} & wait",
+    lambda r, inner: f"find . -maxdepth 0 -exec {_program(r)} {{}} \\; -exec alpha x {{}} + ; {inner()}",
+    lambda r, inner: (
+        f"find . -maxdepth 1 -name alpha -print0 | xargs -0 {_program(r)} {r.choice(ARGUMENTS)}; {inner()}"
+    ),
+    lambda r, inner: f"alpha {r.choice(_BRACES)} | {_program(r)} {r.choice(_BRACES)}; {inner()}",
+    lambda r, inner: f"for v in {r.choice(_BRACES)}; do {r.choice(_LOOPED)} ; {inner()}\ndone",
+    lambda _r, inner: f"alpha 2> >({inner()})",
     lambda r, inner: f"for v in {r.choice(ARGUMENTS)} rm alpha; do {r.choice(_LOOPED)} ; {inner()}\ndone",
 )
+_BRACES = (
+    "{a,b}", "x{a,b}y", "{1..3}", "{a..c}", "{rm,x}", "{alpha,beta}", "{-f,x}", "-{a,b}", "{a,{b,c}d}", "{a,b}{c,d}", "a{,b}", "{,a}", "{a}",
+    "{a,b", "{a,b}}", "{{a,b}}", "{}", "{1..1}", "{3..1}", "{01..03}", "{1..9..4}", "{a,$X}", "{'a',b}", "{a\\,b}", "{a..}", "{-1..1}",
+)  # fmt: skip
 _TESTS = (
     "[ -e alpha ]", '[ -n "$HOME" ]', "[ \"$X\" = '' ]", "[[ -n $HOME ]]", "test -e alpha", "! [ -e none ]", "[ -v 'a[$(alpha)]' ]",
     "[[ 'a[$(rm)0]' -eq 0 ]]", "[[ $HOME == /* ]]", "test -v 'a[`rm`]'", "[ -e * ]", "[ -e alpha -a -v 'a[$(rm)]' ]", "[[ -e alpha ]]",

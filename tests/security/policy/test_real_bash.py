@@ -46,7 +46,7 @@ def bundle(tmp_path):
         "version: 1\ndefault: ask\nenable: [workspace.exec]\nrules:\n"
         "- id: some\n  effect: allow\n  tool: workspace.exec\n  command: {any_of: [[[alpha, echo, printf, env, nice, timeout, "
         "nohup, command, exec, builtin, eval, time, xargs, stdbuf, setsid, bash, sh, find, read, wait, trap, coproc, source, "
-        "break, test, '[', '[['], ...]]}\n"
+        "break, test, '[', '[['], ...]], background: true}\n"
         "- id: never\n  effect: deny\n  tool: workspace.exec\n  command: {any_of: [[rm, ...]]}\n"
     )
     return load_bundle(tmp_path, ["workspace.exec"])

@@ -74,9 +74,12 @@ def test_a_command_whose_name_is_unknown_is_the_cause(cause):
     assert cause(command="ls; $X a") == (" a", [""])
 
 
+def test_the_command_whose_output_no_rule_lets_write_is_the_cause(cause):
+    assert cause(command="ls > out.txt") == ("ls", ["ls"])
+
+
 def test_what_is_about_the_whole_call_has_no_cause(cause):
     assert cause(mode=PermissionMode.ASK, command="ls") is None
-    assert cause(command="ls > out.txt") is None
 
 
 def test_an_allowed_call_has_no_cause(bundle):

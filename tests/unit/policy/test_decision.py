@@ -267,8 +267,11 @@ def test_an_unknown_classification_of_tool_falls_to_the_default(write_bundle):
         ("cd a && rm -rf b", "Nothing is removed. Command: `rm -rf b`."),
         ("rm -rf b", "Nothing is removed."),
         ("ls; publish x", "Publishing is done by people. Command: `publish x`."),
-        ("export A=1", "No rule allows this line: it uses `export`"),
-        ("while true; do ls; done", "it uses `while`"),
+        (
+            "export PATH=x; ls",
+            "No rule allows this line: it sets `PATH`, which the shell or programs take commands or code from",
+        ),
+        ("case x in x) ls;; esac", "it uses `case`"),
         ("f() { ls; }", "it has a function"),
     ],
 )

@@ -477,7 +477,7 @@ def test_any_other_argument_is_covered(bundle, line):
         ("pytest --junitxml=x", "does not cover `--junitxml=x`, which writes files"),
         ("black --config x", "does not cover `--config`, which reads configuration"),
         ("pytest --pastebin=all", "does not cover `--pastebin=all`, which sends or fetches data"),
-        ('pytest "$X"', "which can run or write something"),
+        ('pytest "$X"', "its value is only known when it runs, and may be an option"),
     ],
 )
 def test_a_refusal_says_what_the_argument_does(bundle, line, says):

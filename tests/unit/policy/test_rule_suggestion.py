@@ -54,7 +54,7 @@ def test_a_quoted_word_that_reads_like_a_pattern_gets_a_rule_for_exactly_this_wo
     assert evaluate(shell(other), KNOWN, bundle).effect is ASK
 
 
-@pytest.mark.parametrize("line", ["echo `id`", "cat $(ls)", "a=$(b)", "ls > /etc/x", "$X", "ls *.py", "cat <(ls)"])
+@pytest.mark.parametrize("line", ["echo `id`", "cat $(ls)", "ls > /etc/x", "$X", "ls *.py", "cat <(ls)"])
 def test_a_command_that_cannot_be_read_gets_no_rule(tmp_path, line):
     with pytest.raises(NoSafeRule, match="No rule is suggested"):
         bundle_from(tmp_path, shell(line))

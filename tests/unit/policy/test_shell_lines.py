@@ -75,7 +75,7 @@ def test_a_pattern_that_is_no_option_stays_allowed(line):
 
 
 @pytest.mark.parametrize(
-    "text", ["$(rm x)", "`rm x`", '"$(rm x)"', '"a"$(id)', "$x", "a <<< $(id)", "<(id)", "$((a[$(id)]))", "${x@P}"]
+    "text", ["$(rm x)", "`rm x`", '"$(rm x)"', '"a"$(id)', "$@", "a <<< $(id)", "<(id)", "$((a[$(id)]))", "${x@P}"]
 )
 @pytest.mark.parametrize(
     "line", ["cat <<< {}", "ls; cat <<<{}", "! cat a <<< {} b", "cat <<< {} | sort", "cat 0<<< {}"]

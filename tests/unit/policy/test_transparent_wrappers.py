@@ -58,11 +58,18 @@ def test_what_is_not_known_to_the_letter_is_a_command_like_any_other(line):
 
 
 def test_what_xargs_adds_is_unknown_and_may_be_an_option():
-    (inner,) = wrapped_commands(SimpleCommand(tuple(map(Word, ("xargs", "-0", "-I", "{}", "grep", "x{}", "y")))))
+    (inner,) = wrapped_commands(
+        SimpleCommand(tuple(map(Word, ("xargs", "-0", "-n", "1", "-I", "{}", "grep", "x{}", "y"))))
+    )
     assert [word.literal for word in inner.words] == [True, False, True, False]
     assert inner.words[-1].may_be_option
     assert not list(wrapped_commands(SimpleCommand((Word("xargs"), Word("-I"), Word("ls"), Word("ls")))))
     assert not list(wrapped_commands(SimpleCommand((Word("xargs"), UNKNOWN, Word("ls")))))
+
+
+def test_what_xargs_puts_in_the_place_of_its_only_string_is_one_argument():
+    (inner,) = wrapped_commands(SimpleCommand(tuple(map(Word, ("xargs", "-I", "{}", "sed", "-n", "src/{}", "{}")))))
+    assert [(word.text, word.may_be_option) for word in inner.words[2:]] == [("src/", False), ("", True)]
 
 
 @given(
@@ -133,7 +140,7 @@ def test_a_variables_value_is_an_argument_like_any_other(line):
         "X=1 ls",
         "cat < $X",
         "ls > $X",
-        "cat <<< $X",
+        "cat <<< $@",
     ],
 )
 def test_a_value_that_may_become_an_option_or_more_is_asked_about(line):

@@ -23,7 +23,7 @@ from codesdk.policy.evaluation.approval_requirements import merge_approvals, mer
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.matching.compiled_rules import CompiledRule, Match, MatchOutcome, PolicyInput
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
-from codesdk.policy.shell.patterns import Pattern
+from codesdk.policy.shell.patterns import OTHER_ARGUMENTS, Pattern
 
 SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
 """Tools whose input is a command; a command that can't be parsed needs approval."""
@@ -102,8 +102,7 @@ class _MatchedRules:
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
-        for index, why in match.refusals.items():
-            self.refusals.setdefault(index, f"the rule `{rule.id}` {why}")
+        self._note_refusals(rule, match)
         if match.verdict is MatchOutcome.NO:
             return
         if match.command:
@@ -123,6 +122,12 @@ class _MatchedRules:
             self.maybe_denies.append(rule)
         else:
             self.denies.append(rule)
+
+    def _note_refusals(self, rule: CompiledRule, match: Match) -> None:
+        for index, why in match.refusals.items():
+            # A rule that names the same arguments says more than one that is about others.
+            if index not in self.refusals or self.refusals[index].endswith(OTHER_ARGUMENTS):
+                self.refusals[index] = f"the rule `{rule.id}` {why}"
 
     def named_command(self, rule: CompiledRule, shell: ShellViews | None) -> str:
         """Name the command of the line that the rule is about; empty if the line has only one."""

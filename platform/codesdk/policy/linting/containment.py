@@ -123,6 +123,10 @@ def _commands(wide: CommandMatcher, narrow: CommandMatcher) -> bool:
         return False
     if not set(narrow.env) <= set(wide.env) or (narrow.trust_arguments and not wide.trust_arguments):
         return False
+    if not set(narrow.programs_in) <= set(wide.programs_in) or (narrow.background and not wide.background):
+        return False
+    if narrow.write_beneath and not _folders(wide.write_beneath, narrow.write_beneath):
+        return False
     return all(any(_pattern(one, other) for one in wide.any_of) for other in narrow.any_of)
 
 

@@ -22,8 +22,9 @@ from codesdk.policy.shell.allow_wrappers import wrapped_commands
 from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line, analyze_unclear
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.known_commands import known_commands
-from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
+from codesdk.policy.shell.patterns import OTHER_ARGUMENTS, REST, Fit, Pattern, Token
 from codesdk.policy.shell.unsafe_options import KnownCommands
+from codesdk.policy.shell.workspace_paths import LinePlaces
 
 
 class MatchOutcome(Enum):
@@ -80,6 +81,14 @@ class PolicyInput:
         if line is None and isinstance(argv, list) and all(isinstance(word, str) for word in argv):
             return analyze_argv(argv, script)
         return analyze_unclear((line, argv), script)
+
+    @cached_property
+    def places(self) -> LinePlaces:
+        """Where the call's commands may run."""
+        shell, folder = self.shell, self.call.input.get("cwd", "")
+        start = folder if isinstance(folder, str) else ".."
+        view = shell.allow_view if shell is not None else None
+        return LinePlaces(view or (), start, moves_in_loop=shell is not None and shell.moves_in_loop)
 
 
 class CompiledMatcher:
@@ -163,7 +172,7 @@ class CompiledMatcher:
         shell = question.shell
         if shell is None:
             return Match(MatchOutcome.NO, "the input has no command")
-        return self._covers(shell) if strict else self._may_match(shell)
+        return self._covers(shell, question.places) if strict else self._may_match(shell)
 
     def _patterns_for(self, *words: str) -> Iterable[Pattern]:
         """Return the patterns that can match a command with one of these names."""
@@ -171,20 +180,16 @@ class CompiledMatcher:
             return self._by_word.get(words[0], self._any_word)
         return [pattern for word in words for pattern in self._by_word.get(word, self._any_word)]
 
-    def _covers(self, shell: ShellViews) -> Match:
+    def _covers(self, shell: ShellViews, places: LinePlaces) -> Match:
         if shell.allow_view is None:
             return self._covers_part(shell, shell.refusal)
         covered: set[int] = set()
         why, refusals = "", dict[int, str]()
         for index, command in enumerate(shell.allow_view):
-            refusal = self._coverage_refusal(command)
-            for inner in wrapped_commands(command) if refusal else ():
-                refusal = self._coverage_refusal(inner)
-                if not refusal:
-                    break
+            refusal, named = self._coverage(command, places)
             if refusal:
                 why = why or refusal
-                if any(pattern.tokens[0].fits(command.words[0].text) for pattern in self.patterns):
+                if named:
                     refusals[index] = refusal
             else:
                 covered.add(index)
@@ -197,15 +202,35 @@ class CompiledMatcher:
         part = bool(covered) or self._may_match(shell).verdict in (MatchOutcome.YES, MatchOutcome.MAYBE)
         return Match(MatchOutcome.PART if part else MatchOutcome.NO, why, covered=covered)
 
-    def _coverage_refusal(self, command: SimpleCommand) -> str:
+    def _coverage(self, command: SimpleCommand, places: LinePlaces) -> tuple[str, bool]:
+        """Return why the rule doesn't cover a command (empty if it does), and whether it names the command at all."""
+        refusal = self._coverage_refusal(command, places)
+        if not refusal:
+            return "", True
+        named = self._names(command)
+        for form in _other_forms(command):
+            other = self._coverage_refusal(form, places)
+            if not other:
+                return "", True
+            if not named and self._names(form):
+                refusal, named = other, True
+        return refusal, named
+
+    def _coverage_refusal(self, command: SimpleCommand, places: LinePlaces) -> str:
         """Return why no pattern covers a command of the allow view; empty if one does."""
         name = command.words[0].text
-        refusal = f"`{name[:40]}` is another command"
-        for pattern in self._patterns_for(name):
-            refusal = pattern.allows(command)
-            if not refusal:
-                break
-        return refusal
+        by_path = "/" in name and self._names(command)
+        refusal = f"names `{command.name[:40]}`, not the program at `{name[:40]}`" if by_path else ""
+        for pattern in self._patterns_for(command.name, name) if by_path else self._patterns_for(name):
+            other = pattern.allows(command, places)
+            if not other:
+                return ""
+            if not (by_path and other.endswith("is another command")) and (not refusal or other != OTHER_ARGUMENTS):
+                refusal = other
+        return refusal or f"`{name[:40]}` is another command"
+
+    def _names(self, command: SimpleCommand) -> bool:
+        return any(pattern.fits_name(command) for pattern in self.patterns)
 
     def _may_match(self, shell: ShellViews) -> Match:
         maybe: tuple[Pattern, SimpleCommand] | None = None
@@ -309,6 +334,14 @@ def compile_rule(rule: Rule, file: str, line: int, commands: KnownCommands | Non
     )
 
 
+def _other_forms(command: SimpleCommand) -> Iterator[SimpleCommand]:
+    """Yield what a rule may cover in place of the command: what a wrapper runs, or the command that it is a part of."""
+    yield from wrapped_commands(command)
+    context = command.context
+    if context.whole is not None:
+        yield SimpleCommand(context.whole.words, command.assignments, replace(context, whole=None))
+
+
 def _subject_tests(matcher: Matcher) -> list[tuple[str, Callable[[Subject], bool]]]:
     tests: list[tuple[str, Callable[[Subject], bool]]] = []
     if matcher.tenant:
@@ -357,6 +390,9 @@ def _patterns(command: CommandMatcher, known: KnownCommands) -> tuple[Pattern, .
                 env=frozenset(command.env),
                 trust_arguments=command.trust_arguments,
                 known=known,
+                programs_in=glob_matcher(command.programs_in) if command.programs_in else None,
+                write_beneath=command.write_beneath,
+                background=command.background,
             )
         )
     return tuple(patterns)

@@ -88,7 +88,8 @@ class ToolRules:
         if shell is not None:
             for command in shell.seen:
                 yield ("word", command.name)
-                yield ("word", command.words[0].text)
+                if command.words[0].text != command.name:
+                    yield ("word", command.words[0].text)
         for pointer, (path, kinds) in self._pointers.items():
             value = value_at(question.call.input, path)
             if value is not MISSING:

@@ -44,6 +44,13 @@ def _pointer(value: str) -> str:
     return value
 
 
+def _folder(value: str) -> str:
+    parts = value.rstrip("/").split("/")
+    if value.startswith(("/", "~")) or ".." in parts:
+        raise ValueError(f"a folder is named relative to the workspace, without `..`: `{value}`.")
+    return "/".join(part for part in parts if part not in ("", ".")) or "."
+
+
 Duration = Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=7 * 86400)]
 Names = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
@@ -64,6 +71,10 @@ Roles = Annotated[
     tuple[Role, ...],
     BeforeValidator(_as_list, json_schema_input_type=Role | list[Role]),
     Field(min_length=1),
+]
+Folders = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_folder)], ...],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
 ]
 Hosts = Annotated[Names, AfterValidator(lambda names: tuple(host_pattern(name) for name in names))]
 Pointer = Annotated[str, AfterValidator(_pointer)]
@@ -96,6 +107,14 @@ class CommandMatcher(FrozenModel):
     """Variables that may be set in front of an allowed command."""
     trust_arguments: bool = False
     """Let `...` of an allow rule also cover options that run programs or write files (`rg --pre`, `find -exec`)."""
+    programs_in: Folders = ()
+    """Folders of the workspace, or patterns for them (`*/.venv/bin`): an allow rule on `pytest` also covers
+    `.venv/bin/pytest`. Whoever can write there decides what the program is."""
+    write_beneath: Folders = ()
+    """Folders of the workspace into which the output of an allowed command may be redirected; `.` is all of it, without
+    `.git`."""
+    background: bool = False
+    """Let an allow rule also cover the command in the background: `pytest &`."""
 
     @model_validator(mode="after")
     def _check_rest(self) -> CommandMatcher:

@@ -21,6 +21,8 @@ _MAX_DEPTH = 8
 _INPUTS = Word("", dynamic=True, plain=True)
 """The arguments that `xargs` adds: any number of unknown words."""
 
+_DELIMITER = ("-d", "--d")
+
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?[smhd]?")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9+-]{1,10}|[0-9]{1,2}")
@@ -90,11 +92,20 @@ def _inner(command: SimpleCommand) -> SimpleCommand | None:
         return None
     rest = words[start:]
     if words[0].text == "xargs":
-        filled = _with_inputs(rest, replaced)
+        filled = _with_inputs(rest, replaced, _inputs(command, start))
         if filled is None:
             return None
         rest = filled
-    return SimpleCommand(rest, command.assignments)
+    return SimpleCommand(rest, command.assignments, command.context)
+
+
+def _inputs(command: SimpleCommand, start: int) -> Word:
+    """Return what the inputs of `xargs` are. Without `-0`, it splits a name that holds spaces or line ends."""
+    options = [word.text for word in command.words[1:start]]
+    separate = any(text in ("-0", "--null") for text in options) and not any(
+        text.startswith(_DELIMITER) for text in options
+    )
+    return (command.context.inputs if separate else None) or _INPUTS
 
 
 def _is_literal(word: Word) -> bool:
@@ -105,6 +116,7 @@ def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, li
     """Return where the inner command starts (None if uncertain), and xargs' replacement strings."""
     at = 1
     replaced: list[str] = []
+    counted = False
     while at < len(words) and _is_literal(words[at]) and words[at].text.startswith("-") and len(words[at].text) > 1:
         text = words[at].text
         at += 1
@@ -119,14 +131,17 @@ def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, li
         form = (wrapper.valued or {}).get(option)
         if form is None or value is None or not form.fullmatch(value):
             return None, []
-        replaced += [value] if option == "-I" else []
+        if option == "-I":
+            replaced.append(value)
+        counted = counted or option in ("-n", "--max-args", "-L")
     if wrapper.operand is not None:
         if at >= len(words) or not _is_literal(words[at]) or not wrapper.operand.fullmatch(words[at].text):
             return None, []
         at += 1
     if at >= len(words) or not _is_literal(words[at]) or words[at].text.startswith("-") or not words[at].text:
         return None, []
-    return at, replaced
+    # With `-n` or `-L`, the order decides which one counts, so the string counts as one of several.
+    return at, replaced * 2 if counted else replaced
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -137,7 +152,7 @@ def _split(text: str) -> tuple[str, str | None]:
     return text[:2], text[2:] or None
 
 
-def _with_inputs(words: tuple[Word, ...], replaced: Sequence[str]) -> tuple[Word, ...] | None:
+def _with_inputs(words: tuple[Word, ...], replaced: Sequence[str], inputs: Word) -> tuple[Word, ...] | None:
     """Return xargs' command with its unknown arguments; None if the command's name is unknown.
 
     Appends unknown arguments even with a replacement string, because a later `-n` or `-L` cancels `-I`. Checks every word
@@ -146,8 +161,16 @@ def _with_inputs(words: tuple[Word, ...], replaced: Sequence[str]) -> tuple[Word
     name, *arguments = words
     if any(mark in name.text for mark in replaced):
         return None
-    filled = [
-        _INPUTS if any(mark in word.text for mark in replaced) or (replaced and word.glob) else word
-        for word in arguments
-    ]
-    return (name, *filled, _INPUTS)
+    filled = [_filled(word, replaced, inputs) for word in arguments]
+    return (name, *filled) if len(replaced) == 1 else (name, *filled, _INPUTS if replaced else inputs)
+
+
+def _filled(word: Word, replaced: Sequence[str], inputs: Word) -> Word:
+    """Return a word with its replacement strings replaced. What precedes the only one stays as it is."""
+    if len(replaced) == 1 and word.literal and not word.glob:
+        before, mark, _ = word.text.partition(replaced[0])
+        if not mark:
+            return word
+        return Word(before, dynamic=True, plain=True, single=True) if before else inputs
+    unknown = any(mark in word.text for mark in replaced) or (replaced and (word.glob or word.dynamic))
+    return _INPUTS if unknown else word

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tree_sitter import Node
-
+from codesdk.policy.shell.allow_view import AllowView, argument_list
 from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_GUESSES, MAX_NESTING, ShellViews, SimpleCommand
 from codesdk.policy.shell.nested_command_wrappers import ASSIGNED_SCRIPT
-from codesdk.policy.shell.nested_commands import NestedCommand, nested_commands
+from codesdk.policy.shell.nested_commands import RUNS_OTHERS, NestedCommand, nested_commands
 from codesdk.policy.shell.parser import Script, collect_commands
 from codesdk.policy.shell.words import Word
 
@@ -19,37 +18,17 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff0-\ufffb\ue000-\uf8ff\ud800-\udfff"
     "\U000e0000-\U000e0fff]"
 )
-_SEPARATORS = frozenset(
-    ("&&", "||", ";", "|", "|&", "\n", "!", "(", ")", "{", "}", "if", "then", "elif", "else", "fi", "do", "done")
-)
-_LOOP_VARIABLE = re.compile(r"(?!histchars|auto_resume)[a-z][a-z0-9_]{0,30}(?<!_proxy)")
-_COMPOUND_NODES = frozenset(
-    [
-        *("program", "list", "pipeline", "negated_command", "redirected_statement", "subshell", "compound_statement"),
-        *("if_statement", "elif_clause", "else_clause", "do_group"),
-    ]
-)
-_CONSTRUCTS = {
-    "command_substitution": "a command substitution `$(…)`",
-    "process_substitution": "a process substitution `<(…)`",
-    "function_definition": "a function",
-    "arithmetic_expansion": "an arithmetic expansion `$((…))`",
-    "variable_assignment": "an assignment",
-    "variable_assignments": "assignments",
-}
-"""What a person calls the parser's nodes; others are named by their first word, such as `while` or `export`."""
 _SEGMENT_END = re.compile(r"[;&|(){}<>`\n]+")
 _QUOTES = re.compile(r"['\"\\]")
 _GLOB_MARKS = frozenset("*?[")
 _GUESSED_WORDS = 64
 """Words of a guessed command: enough for every pattern, and little enough for MAX_GUESSES commands."""
-_BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 
 
 def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
     """Return both views of a shell line; `stdin` is the tool call's standard input, if any."""
     survey = _AskDenyView(stdin)
-    hidden = _HIDDEN.search(line)
+    hidden = None if line.isascii() and line.isprintable() else _HIDDEN.search(line)
     if hidden:
         survey.mark_opaque(f"it holds the invisible character U+{ord(hidden[0]):04X}")
         for text in _without_hidden(line):
@@ -60,7 +39,8 @@ def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
         survey.guess(line)
     if survey.opaque:
         return survey.views(None, survey.opaque)
-    return survey.views(*_allow_view(script))
+    view = AllowView(survey.found)
+    return survey.views(*view.build(script), moves_in_loop=view.moves_in_loop)
 
 
 def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
@@ -75,7 +55,7 @@ def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
         survey.command(SimpleCommand(tuple(Word(_HIDDEN.sub("", text)) for text in argv)), 0, guess=True)
         survey.guess(" ".join(argv))
     survey.command(command, 0)
-    return survey.views((command,) if not survey.opaque else None, survey.opaque)
+    return survey.views(argument_list(command) if not survey.opaque else None, survey.opaque)
 
 
 def analyze_unclear(values: Iterable[Any], stdin: str | None) -> ShellViews:
@@ -102,15 +82,23 @@ class _AskDenyView:
 
     def __init__(self, stdin: str | None) -> None:
         self.opaque = ""
-        self._found: list[SimpleCommand] = []
+        self.found: list[SimpleCommand] = []
         self._guessed: list[SimpleCommand] = []
         self.over_limit = False
         self._stdin = stdin
 
-    def views(self, allow_view: tuple[SimpleCommand, ...] | None, refusal: str) -> ShellViews:
+    def views(
+        self, allow_view: tuple[SimpleCommand, ...] | None, refusal: str, *, moves_in_loop: bool = False
+    ) -> ShellViews:
         """Return both views; the ask-deny view holds what was collected."""
         return ShellViews(
-            allow_view, refusal, tuple(self._found), self.opaque, tuple(self._guessed), over_limit=self.over_limit
+            allow_view,
+            refusal,
+            tuple(self.found),
+            self.opaque,
+            tuple(self._guessed),
+            over_limit=self.over_limit,
+            moves_in_loop=moves_in_loop,
         )
 
     def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
@@ -131,7 +119,7 @@ class _AskDenyView:
 
     def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
         """Collect a simple command and its nested commands."""
-        if len(self._found) >= MAX_COMMANDS:
+        if len(self.found) >= MAX_COMMANDS:
             self._exceed(f"it runs more than {MAX_COMMANDS} commands")
             return
         for name, value in command.assignments:
@@ -139,11 +127,11 @@ class _AskDenyView:
                 self._script(value, depth, guess=True)
         if not command.words:
             return
-        self._found.append(command)
+        self.found.append(command)
         if not command.name:
             self._mark_opaque("the name of a command in it is not known before it runs", guess)
             return
-        for inner in nested_commands(command.name, command.words):
+        for inner in nested_commands(command.name, command.words) if command.name in RUNS_OTHERS else ():
             if inner.stdin:
                 self._standard_input(script, depth, guess=guess)
             elif inner.script is not None:
@@ -208,125 +196,3 @@ def _guessed_word(text: str) -> Word:
     """Return a word without its quotes; what follows a `$` is unknown."""
     known, dollar, _ = _QUOTES.sub("", text).partition("$")
     return Word(known, dynamic=bool(dollar), glob=not _GLOB_MARKS.isdisjoint(known))
-
-
-def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
-    """Return the commands of a script that contains only known commands, or why there is no allow view."""
-    commands: list[SimpleCommand] = []
-    stack: list[Node] = [script.root]
-    while stack:
-        node = stack.pop()
-        kind = node.type
-        if kind in _COMPOUND_NODES:
-            stack.extend(reversed(node.children))
-            continue
-        refusal = _refusal(script, node, kind)
-        if refusal:
-            return None, refusal
-        if kind == "for_statement":
-            stack.append(node.children[-1])
-        if kind in ("command", "test_command"):
-            commands.append(script.commands[node.id])
-        elif kind == "heredoc_redirect":  # anything after the delimiter on its line is a child of the document
-            stack.extend(child for child in reversed(node.children) if not child.type.startswith(("heredoc_", "<<")))
-    return (tuple(commands), "") if commands else (None, "it runs no command")
-
-
-def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a branch for each kind of node)
-    """Return why a node is not allowed in the allow view; empty if it is."""
-    refusal = ""
-    if kind == "command":
-        refusal = _command_refusal(script, node, script.commands[node.id])
-    elif kind == "for_statement":
-        refusal = _loop_refusal(script, node)
-    elif kind == "test_command":
-        refusal = "" if node.id in script.plain_tests else _unknown(script, node)
-    elif kind == "{":  # bash reads `{ls` as one word
-        refusal = (
-            "" if script.source[node.end_byte : node.end_byte + 1] in (b" ", b"\t", b"\n") else _unknown(script, node)
-        )
-    elif kind == "file_redirect":
-        refusal = _redirect_refusal(script, node)
-    elif kind in ("heredoc_redirect", "herestring_redirect"):
-        if len(script.here_documents) > 1 or not script.here_documents[0].literal:
-            refusal = "a here-document in it is not plain text"
-    elif kind == "comment":
-        if not _starts_at_boundary(script, node.start_byte):
-            refusal = "a comment in it may not be one"
-    elif kind not in _SEPARATORS:
-        refusal = _unknown(script, node)
-    return refusal
-
-
-def _unknown(script: Script, node: Node) -> str:
-    text = script.text(node.start_byte, node.end_byte)
-    construct = _CONSTRUCTS.get(node.type, "")
-    return f"it has {construct}" if construct else f"it uses `{(text.split() or [node.type])[0][:20]}`"
-
-
-def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
-    for child in node.children:
-        kind = child.type
-        if kind.endswith("_redirect"):
-            # Here-strings are children of their command; file redirections and here-documents usually are its siblings.
-            refusal = _refusal(script, child, kind)
-            if refusal:
-                return refusal
-        elif not _starts_at_boundary(script, child.start_byte):
-            # Adjacent pieces were parsed as one word. A child that starts anywhere else inside a word was misparsed.
-            before = script.source[: child.start_byte]
-            if not before.endswith(b"\\\n"):
-                return "its words cannot be separated reliably"
-    return _words_refusal(command)
-
-
-def _words_refusal(command: SimpleCommand) -> str:
-    """Check that the command word and assignments are literal; arguments may be plain variables."""
-    words = command.words
-    if not words:
-        return "it only sets variables"
-    # Inlined `word.literal`, because this runs for each word of each command.
-    for word in words:
-        if word.broken or (word.dynamic and not word.plain):
-            return "it expands something that is only known when it runs"
-    if words[0].dynamic or any(value.dynamic or value.broken for _, value in command.assignments):
-        return "it expands something that is only known when it runs"
-    return "the name of a command in it is a pattern" if words[0].glob else ""
-
-
-def _loop_refusal(script: Script, node: Node) -> str:
-    """Accept `for name in words; do …; done` with a variable that only the loop uses. The caller checks the body."""
-    kinds = [child.type for child in node.children]
-    if kinds[0] != "for" or kinds[-1] != "do_group" or "ERROR" in kinds:
-        return "it uses a loop of another kind"
-    for child in node.children[1:-1]:
-        if child.type == "variable_name":
-            if not _LOOP_VARIABLE.fullmatch(script.text(child.start_byte, child.end_byte)):
-                return "a loop in it sets a variable that may mean something to a program"
-        elif child.type not in ("in", ";", "\n"):
-            word = script.word(child)
-            if word.broken or (word.dynamic and not word.plain) or not _starts_at_boundary(script, child.start_byte):
-                return "it expands something that is only known when it runs"
-    return ""
-
-
-def _redirect_refusal(script: Script, node: Node) -> str:
-    """Accept redirections to /dev/null, descriptor copies, and reads of a named file."""
-    targets = node.children_by_field_name("destination")
-    operator = next((child.type for child in node.children if not child.is_named), "")
-    if not targets:
-        return "a redirection in it names no file"
-    word = script.word(targets[0])
-    if not word.literal or word.glob:
-        return "a redirection in it names a file that is only known when it runs"
-    if operator in (">&", "<&", ">&-", "<&-") and (word.text.isdigit() or word.text == "-"):
-        return ""
-    if operator == "<" and not word.text.startswith(("/dev/tcp", "/dev/udp")):
-        return ""
-    if operator in (">", ">>", ">|", "&>", "&>>") and word.text == "/dev/null":
-        return ""
-    return "it writes to a file through a redirection" if ">" in operator else "it uses a redirection"
-
-
-def _starts_at_boundary(script: Script, start: int) -> bool:
-    return start == 0 or script.source[start - 1] in _BEFORE_WORD

@@ -19,16 +19,39 @@ MAX_GUESSES = 2000
 MAX_SHOWN = 80
 
 
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a rule must permit of a command of the allow view in addition to its words."""
+
+    writes: tuple[str | None, ...] = ()
+    """Files that its redirections write, as written; None for one that is only known at run time."""
+    background: bool = False
+    """Runs in the background, through `&`."""
+    inputs: Word | None = None
+    """For `xargs`: what each of its inputs starts with, if that is known."""
+    whole: SimpleCommand | None = None
+    """The command that this is a part of. A rule that covers it as a whole covers this part."""
+
+
+PLAIN_RUN = RunContext()
+
+
 class SimpleCommand:
     """A command word with its arguments. Immutable by convention."""
 
-    __slots__ = ("assignments", "name", "words")
+    __slots__ = ("assignments", "context", "name", "words")
 
-    def __init__(self, words: tuple[Word, ...], assignments: tuple[tuple[str, Word], ...] = ()) -> None:
+    def __init__(
+        self,
+        words: tuple[Word, ...],
+        assignments: tuple[tuple[str, Word], ...] = (),
+        context: RunContext = PLAIN_RUN,
+    ) -> None:
         self.words = words
         """The command word and its arguments, as written."""
         self.assignments = assignments
         """The `NAME=value` pairs in front of the command."""
+        self.context = context
         first = words[0] if words else None
         known = first is not None and first.literal and not first.glob
         self.name = first.text.rsplit("/", 1)[-1] if first is not None and known else ""
@@ -57,6 +80,9 @@ class ShellViews:
     """For a text that can't be parsed reliably: every word of it as the name of a command."""
     over_limit: bool = False
     """A limit on size or nesting was exceeded, so that some commands are in neither `seen` nor `guessed`."""
+
+    moves_in_loop: bool = False
+    """A loop of the allow view changes the directory, so that where its commands run is not known."""
 
     @property
     def possible(self) -> Iterator[SimpleCommand]:

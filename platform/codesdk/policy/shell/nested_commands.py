@@ -17,6 +17,18 @@ from codesdk.policy.shell.nested_command_wrappers import (
 )
 from codesdk.policy.shell.words import UNKNOWN, Word
 
+_FINDERS = frozenset(("find", "fd", "fdfind", "gfind"))
+RUNS_OTHERS = (
+    SHELLS
+    | ARGUMENTS_AS_SCRIPT
+    | _FINDERS
+    | EVALUATORS
+    | AWKS
+    | WRAPPERS.keys()
+    | SCRIPT_OPTIONS.keys()
+    | {"trap", "source", ".", "git"}
+)
+"""Commands that may run others."""
 _AWK_SYSTEM = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -40,7 +52,7 @@ def nested_commands(name: str, words: Sequence[Word]) -> Iterator[NestedCommand]
         yield _shell(arguments)
     elif name in ARGUMENTS_AS_SCRIPT:
         yield from _script_from_arguments(name, arguments)
-    elif name in ("find", "fd", "fdfind", "gfind"):
+    elif name in _FINDERS:
         yield from _find_exec(arguments)
     elif name in WRAPPERS:
         yield from _wrapped_command(WRAPPERS[name], arguments)

@@ -14,9 +14,10 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
 from codesdk.domain.work_budget import WorkBudget
+from codesdk.policy.shell.braces import expand
 from codesdk.policy.shell.commands import MAX_BYTES, SimpleCommand
 from codesdk.policy.shell.conditional_expressions import bracket_words
-from codesdk.policy.shell.words import UNKNOWN, Word, unquote
+from codesdk.policy.shell.words import UNKNOWN, Word, literal_words, unquote
 
 _BASH = Language(tree_sitter_bash.language())
 _UNMETERED_BYTES = 1000
@@ -27,9 +28,12 @@ _READ_BYTES = 1024
 _MAX_READS = 4096
 """Reads of the parser, `_READ_BYTES` each: at most 100 ms. One step can look ahead to the end of the source, so steps
 alone don't limit the time: a tangled 64 kB took seconds."""
+_BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
-_EXPANSION = re.compile(r"(?<!\\)(`|\$[A-Za-z0-9_@*#?$!({\[-])|\\\n")
+_ESCAPED = re.compile(r"\\[\\`$]")
+_EXPANSION = re.compile(r"`|\$[A-Za-z0-9_@*#?$!({\[-]|\\\n")
+_VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.*\])?\+?=", re.DOTALL)
 
 
@@ -82,11 +86,14 @@ class Script:
 
     def __init__(self, text: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
+        self._ascii = text if len(text) == len(self.source) else None
         tree = _parse(self.source)
         self.too_much = tree is None
         self.root = (tree or Parser(_BASH).parse(b"")).root_node
         self.commands: dict[int, SimpleCommand] = {}
         """Commands by node id."""
+        self.separate: set[int] = set()
+        """Node ids of commands whose parts all start where bash would start a word, and which have no redirection."""
         self.plain_tests: set[int] = set()
         """Node ids of `[ … ]` and `[[ … ]]` whose words are known."""
         self.here_documents: list[Word] = []
@@ -101,19 +108,32 @@ class Script:
 
     def text(self, start: int, end: int) -> str:
         """Return a slice of the source, by byte offsets."""
+        if self._ascii is not None:
+            return self._ascii[start:end]
         return self.source[start:end].decode("utf-8", "replace")
 
     def word(self, node: Node) -> Word:
         """Return the word of a node."""
         return unquote(self.text(node.start_byte, node.end_byte))
 
+    def words(self, start: int, end: int) -> list[Word]:
+        """Return the words of a slice that holds one word; several if it has braces."""
+        raw = self.text(start, end)
+        return [unquote(raw)] if "{" not in raw else [unquote(word) for word in expand(raw)]
+
     def is_one_word(self, end: int, start: int) -> bool:
         """Return whether bash reads two nodes as one word: only line continuations, or nothing, between them."""
+        if start - end == 1:
+            return False
         gap = self.source[end:start]
         return not gap or (b"\\" in gap and not gap.replace(b"\\\n", b""))
 
+    def starts_at_boundary(self, start: int) -> bool:
+        """Return whether bash may start a word at the offset."""
+        return start == 0 or self.source[start - 1] in _BEFORE_WORD
 
-def collect_commands(script: Script) -> None:
+
+def collect_commands(script: Script) -> None:  # noqa: C901 (a branch for each kind of node)
     """Collect the script's commands, here-documents and errors. Iterative, because lists can nest deeply."""
     stack: list[tuple[Node, Node | None]] = [(script.root, None)]
     extra: list[tuple[Node, list[Word]]] = []
@@ -121,6 +141,10 @@ def collect_commands(script: Script) -> None:
     while stack:
         node, statement = stack.pop()
         kind = node.type
+        if kind == "command":
+            script.commands[node.id], parts = _command_parts(script, node)
+            stack += [(child, statement) for child in reversed(parts)]
+            continue
         command = _command(script, node, kind)
         if command is not None:
             script.commands[node.id] = command
@@ -142,9 +166,7 @@ def collect_commands(script: Script) -> None:
 
 
 def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:
-    """Return the node's simple command, including builtins with their own syntax."""
-    if kind == "command":
-        return _simple(script, node)
+    """Return the simple command of a builtin with its own syntax, or of an assignment."""
     if kind in ("declaration_command", "unset_command"):
         return SimpleCommand(tuple(script.word(child) for child in node.children))
     if kind == "test_command":
@@ -182,6 +204,17 @@ def _leaves(node: Node) -> list[Node]:
     return found
 
 
+def _command_parts(script: Script, node: Node) -> tuple[SimpleCommand, list[Node]]:
+    """Return a command, and those of its parts that may hold others."""
+    start = node.start_byte
+    words = literal_words(script.text(start, node.end_byte))
+    if words:
+        if script.starts_at_boundary(start):
+            script.separate.add(node.id)
+        return SimpleCommand(words), []
+    return _simple(script, node), [child for child in node.named_children if child.type not in _LEAVES]
+
+
 def _simple(script: Script, node: Node) -> SimpleCommand:
     spans: list[tuple[int, int]] = []
     behind: list[Word] = []
@@ -198,7 +231,7 @@ def _simple(script: Script, node: Node) -> SimpleCommand:
                 start = spans.pop()[0]
             spans.append((start, end))
     # Redirections before the command word can swallow it as a file. Its position is then unknown, not its words.
-    words = [unquote(script.text(start, end)) for start, end in spans]
+    words = [word for start, end in spans for word in script.words(start, end)]
     words = words + behind if words else behind
     if any(word.broken for word in words):
         script.broken = "its words cannot be separated reliably"
@@ -234,6 +267,7 @@ def _append(script: Script, statement: Node, words: list[Word]) -> None:
         script.broken = "its redirections cannot be separated reliably"
         return
     script.commands[node.id] = SimpleCommand((*known.words, *words), known.assignments)
+    script.separate.discard(node.id)
 
 
 def _here_document(script: Script, node: Node) -> None:
@@ -271,4 +305,7 @@ def _here_document(script: Script, node: Node) -> None:
     quoted = raw != delimiter.text
     if not quoted:
         script.embedded.extend(_backquote_scripts(text))
-    script.here_documents.append(Word(text, dynamic=not quoted and _EXPANSION.search(text) is not None))
+    expanded = "" if quoted else _ESCAPED.sub(".", text)
+    expands = _EXPANSION.search(expanded) is not None
+    plain = expands and _EXPANSION.search(_VARIABLE.sub(".", expanded)) is None
+    script.here_documents.append(Word(text, dynamic=expands, plain=plain))

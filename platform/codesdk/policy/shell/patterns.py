@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import translate
 
 from codesdk.policy.schema.command_options import ArgumentEffect
-from codesdk.policy.shell.commands import SimpleCommand
+from codesdk.policy.shell.commands import PLAIN_RUN, RunContext, SimpleCommand
 from codesdk.policy.shell.known_commands import known_commands
 from codesdk.policy.shell.unsafe_options import KnownCommands
 from codesdk.policy.shell.words import Word
+from codesdk.policy.shell.workspace_paths import LinePlaces, is_beneath
 
 REST = "..."
+OTHER_ARGUMENTS = "is about other arguments"
 _HARMLESS_GLOBALS = {"git": frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"))}
 # Options before a subcommand that take a value. For other commands, both readings are tried.
 _GLOBAL_VALUES = {
@@ -86,18 +89,52 @@ class Pattern:
     trust_arguments: bool = False
     known: KnownCommands = field(default_factory=known_commands, repr=False)
     """The commands whose unsafe arguments `...` doesn't cover."""
+    programs_in: Callable[[str], bool] | None = None
+    """Whether a program in this folder of the workspace counts as named without its path."""
+    write_beneath: tuple[str, ...] = ()
+    """Folders of the workspace into which the command's output may be redirected."""
+    background: bool = False
 
-    def allows(self, command: SimpleCommand) -> str:
+    def allows(self, command: SimpleCommand, places: LinePlaces) -> str:
         """Return why the pattern doesn't cover a command of the allow view; empty if it does."""
-        if not self.tokens[0].fits(command.words[0].text):
+        if not self.tokens[0].fits(command.words[0].text) and not self._is_vouched(command, places):
             return f"`{command.words[0].text[:40]}` is another command"
+        words = self._without_harmless_globals(command)
+        if not self._fits_words(words):
+            return OTHER_ARGUMENTS
+        if command.context is not PLAIN_RUN:
+            refusal = self._context_refusal(command.context, places)
+            if refusal:
+                return refusal
         for name, _ in command.assignments:
             if name not in self.env:
                 return f"does not allow setting the variable `{name[:40]}`"
-        words = self._without_harmless_globals(command)
-        if not self._fits_words(words):
-            return "is about other arguments"
         return self._option_refusal(command.name, words)
+
+    def fits_name(self, command: SimpleCommand) -> bool:
+        """Return whether the pattern is about the command, by its name or by a path to a program of that name."""
+        return self.tokens[0].fits(command.words[0].text) or self.tokens[0].fits(command.name)
+
+    def _is_vouched(self, command: SimpleCommand, places: LinePlaces) -> bool:
+        """Return whether the command is named by a path into a folder whose programs count by name."""
+        if self.programs_in is None or "/" not in command.words[0].text or not self.tokens[0].fits(command.name):
+            return False
+        programs = places.programs(command.words[0].text)
+        return bool(programs) and all(self.programs_in(posixpath.dirname(program) or ".") for program in programs)
+
+    def _context_refusal(self, context: RunContext, places: LinePlaces) -> str:
+        if context.background and not self.background:
+            return "does not allow running it in the background"
+        for path in context.writes:
+            files = places.files(path)
+            if not files or not all(self._may_write(file) for file in files):
+                return f"does not allow writing its output to `{(path or 'a file')[:40]}`"
+        return ""
+
+    def _may_write(self, file: str) -> bool:
+        folder = posixpath.dirname(file) or "."
+        vouched = self.programs_in is not None and self.programs_in(folder)
+        return is_beneath(file, self.write_beneath) and not vouched and ".git" not in file.lower().split("/")
 
     def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:
         """Drop harmless global options: `git --no-pager log` counts as `git log`."""
@@ -139,6 +176,11 @@ class Pattern:
         if self.rest and not self.trust_arguments:
             for index, effect in self.known.unsafe_arguments(name, words):
                 if index >= len(self.tokens) or index == 0:
+                    if words[index].dynamic:
+                        return (
+                            f"does not cover `{words[index].text[:40]}…`: its value is only known when it runs, and may be "
+                            "an option"
+                        )
                     return f"does not cover `{words[index].text[:40]}`, which {EFFECT_PHRASES[effect]}"
         return ""
 

@@ -72,8 +72,8 @@ def sed_script(words: Sequence[Word]) -> WordIndexes:  # noqa: C901 (a branch fo
     if not scripts and operands:
         scripts = [(operands[0], words[operands[0]].text)]
     whole = "\n".join(text for _, text in scripts)
-    # A glob in the script may expand to a file name and change the script.
-    if scripts and (any(words[at].glob for at, _ in scripts) or not sed.edits_only(whole)):
+    # A glob in the script may expand to a file name and change the script; so may a variable.
+    if scripts and (any(words[at].glob or words[at].dynamic for at, _ in scripts) or not sed.edits_only(whole)):
         yield scripts[0][0]
 
 
@@ -99,10 +99,11 @@ def awk_program(words: Sequence[Word]) -> WordIndexes:
         ):
             yield index
         index += 1
-    if index < len(words) and (words[index].glob or not awk.is_read_only(words[index].text)):
+    if index < len(words) and (words[index].glob or words[index].dynamic or not awk.is_read_only(words[index].text)):
         yield index
     # BusyBox also accepts options after the program.
-    yield from (at for at, word in enumerate(words) if at > index and word.text[:1] == "-" and word.text != "-")
+    options = (at for at, word in enumerate(words) if word.may_be_option or (word.text[:1] == "-" and word.text != "-"))
+    yield from (at for at in options if at > index)
 
 
 _TAR_VALUES = frozenset("fCbTXVNHKLIgF")
@@ -161,6 +162,26 @@ _GIT_SAFE_GLOBALS = (
     "--version",
 )
 _GIT_PAIRS = {"bisect": "run", "submodule": "foreach", "rebase": "--interactive", "help": "--web"}
+_GIT_TRANSPORTS = ("ext::", "fd::")
+_GIT_LOCAL = frozenset(
+    [
+        *(
+            "add",
+            "blame",
+            "cat-file",
+            "check-ignore",
+            "describe",
+            "diff",
+            "diff-tree",
+            "grep",
+            "log",
+            "ls-files",
+            "ls-tree",
+        ),
+        *("merge-base", "name-rev", "rev-list", "rev-parse", "shortlog", "show", "status", "whatchanged"),
+    ]
+)
+"""Subcommands that read revisions and files of the repository only, whatever their operands are."""
 
 
 def git(words: Sequence[Word]) -> WordIndexes:
@@ -173,9 +194,14 @@ def git(words: Sequence[Word]) -> WordIndexes:
     if at >= len(words):
         return
     subcommand = words[at].text
+    if words[at].glob or words[at].dynamic:
+        yield at
+    pair = _GIT_PAIRS.get(subcommand)
     for index, word in enumerate(words[at + 1 :], at + 1):
-        if word.text.startswith(("ext::", "fd::")) or word.text == _GIT_PAIRS.get(subcommand):
+        if word.text.startswith(_GIT_TRANSPORTS) or word.text == pair:
             yield index
+        elif word.dynamic and subcommand not in _GIT_LOCAL:
+            yield index  # it may name a transport that runs something, or a subcommand of the subcommand
 
 
 def date(words: Sequence[Word]) -> WordIndexes:
@@ -204,7 +230,10 @@ def printf(words: Sequence[Word]) -> WordIndexes:
     """Flag `-v`, which assigns a variable and evaluates its subscript, and `%n`, which also assigns."""
     at = 2 if len(words) > 1 and words[1].text == "--" else 1
     if len(words) > at and (
-        words[at].may_be_option or words[at].text.startswith("-v") or _ASSIGNS.search(words[at].text)
+        words[at].may_be_option
+        or words[at].dynamic
+        or words[at].text.startswith("-v")
+        or _ASSIGNS.search(words[at].text)
     ):
         yield at
 
@@ -242,20 +271,23 @@ def dot_commands(words: Sequence[Word]) -> WordIndexes:
 
 _SUBSCRIPTS = Check(subscripts, "words that may evaluate a subscript")
 CHECKS = {
-    **dict.fromkeys(AWKS, Check(awk_program, "programs that do more than read and print")),
+    **dict.fromkeys(AWKS, Check(awk_program, "programs that do more than read and print", reads_values=True)),
     **dict.fromkeys(EVALUATORS, _SUBSCRIPTS),
     **dict.fromkeys(
         ("test", "[", "[["), Check(evaluated_words, "words that may evaluate a subscript", reads_values=True)
     ),
-    **dict.fromkeys(("find", "gfind"), Check(find, "tests that run, write or delete (`-exec`, `-fprint`, `-delete`)")),
-    **dict.fromkeys(("sed", "gsed"), Check(sed_script, "`-i`, `-f` and scripts that run or write")),
+    **dict.fromkeys(
+        ("find", "gfind"),
+        Check(find, "tests that run, write or delete (`-exec`, `-fprint`, `-delete`)", reads_values=True),
+    ),
+    **dict.fromkeys(("sed", "gsed"), Check(sed_script, "`-i`, `-f` and scripts that run or write", reads_values=True)),
     **dict.fromkeys(("make", "gmake"), Check(assigned_variables, "assignments of variables")),
     **dict.fromkeys(("sqlite3", "psql"), Check(dot_commands, "dot commands")),
     **dict.fromkeys(("hostname", "uniq", "xxd"), Check(second_operand, "a second operand, which is written")),
     "tar": Check(tar, "remote archives and writes outside the workspace"),
-    "git": Check(git, "global options, and arguments that run programs"),
+    "git": Check(git, "global options, and arguments that run programs", reads_values=True),
     "date": Check(date, "operands that set the clock"),
     "command": Check(command_query, "everything but `-v` and `-V`", reads_values=True),
-    "printf": Check(printf, "`-v` and `%n`, which assign variables"),
+    "printf": Check(printf, "`-v` and `%n`, which assign variables", reads_values=True),
 }
 """By command; each flags what a list of options can't express."""

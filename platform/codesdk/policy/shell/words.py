@@ -6,11 +6,25 @@ import re
 import sys
 from typing import NamedTuple
 
+from codesdk.policy.shell.substitutions import substitution_end
+
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+^-]+")
+_LITERAL = r"""(?:[A-Za-z0-9_./:=,@%+^-]+|'[^']*'|"[^"$`\\]*")"""
+_LITERAL_WORD = re.compile(_LITERAL)
+_LITERAL_COMMAND = re.compile(rf"(?![A-Za-z0-9_]*\+?=){_LITERAL}(?: +{_LITERAL})*")
+"""Without assignments in front, which contain `=` before anything but a name."""
 # Characters after which `$` is an expansion; before any other it is literal.
 _EXPANDS = re.compile(r"[A-Za-z0-9_@*#?$!({\[-]")
-# A plain variable or a number of the shell (`$?`): no default, subscript, indirection or transformation.
-_VALUE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}|[?$#](?![A-Za-z0-9_{(\[]))")
+# A variable or a number of the shell (`$?`), also with a plain default, a part of it removed or replaced, or its length; a
+# sum of numbers. No subscript, indirection, transformation or assignment, and no variable in a sum: bash evaluates its text.
+_VALUE = re.compile(
+    r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?$#](?![A-Za-z0-9_{(\[])|\(\([0-9+\-*/% ]*\)\)"
+    r"|\{#?[A-Za-z_][A-Za-z0-9_]*\}|\{[A-Za-z_][A-Za-z0-9_]*(?:##?|%%?|//?|:?[-+])[A-Za-z0-9_.,/:@*?+-]*\})"
+)
+_FIRST_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})')
+_NAMED_OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9-]*=")
+PIPE_FOLDER = "/dev/fd/"
+"""What the name that stands for a process substitution starts with."""
 _ENDS_A_WORD = frozenset(" \t\n;&|()<>")
 _ESCAPED_IN_DOUBLE_QUOTES = frozenset('$`"\\\n')
 
@@ -34,16 +48,23 @@ class Word(NamedTuple):
     broken: bool = False
     """Not a single shell word: the surrounding text was misparsed."""
     plain: bool = False
-    """Dynamic only through plain variables (`$HOME`, `"${x}"`, `$?`), so expanding it runs nothing."""
+    """Dynamic only through variables (`$HOME`, `"${x}"`, `$?`) and `scripts`, so expanding it runs nothing else."""
     single: bool = False
     """For a plain word: always exactly one argument, because its unknown parts are quoted."""
+    scripts: tuple[str, ...] = ()
+    """For a plain word: the commands in its substitutions `$(…)`, `<(…)`, `>(…)` and backquotes."""
+    variable: str = ""
+    """For a plain word: the variable that it starts with, if it starts with one."""
 
     @property
     def may_be_option(self) -> bool:
-        """Return whether the word may expand to an option: a glob (`*`, `--out*`) or a variable."""
+        """Return whether the word may expand to an unknown option: a glob (`*`, `--out*`) or a variable."""
+        if not (self.dynamic or self.glob):
+            return False
         if self.dynamic and not self.single:
             return True
-        return (self.glob or self.dynamic) and self.text[:1] in "*?[-"
+        # The name of `--since="$x"` is known.
+        return self.text[:1] in "*?[-" and (self.glob or not _NAMED_OPTION.match(self.text))
 
     @property
     def literal(self) -> bool:
@@ -53,6 +74,13 @@ class Word(NamedTuple):
 
 UNKNOWN = Word("", dynamic=True)
 """An argument from elsewhere: standard input of `xargs`, a found file."""
+
+
+def literal_words(text: str) -> tuple[Word, ...]:
+    """Return the words of a command that has only plain and wholly quoted ones; nothing if it has any other."""
+    if not _LITERAL_COMMAND.fullmatch(text):
+        return ()
+    return tuple([Word(word[1:-1] if word[0] in "'\"" else word) for word in _LITERAL_WORD.findall(text)])
 
 
 def unquote(raw: str) -> Word:
@@ -78,6 +106,7 @@ class _Reader:
         self._glob = False
         self._known: str | None = None  # the text before the first variable
         self._single = True
+        self._scripts: list[str] = []
         # Braces expand if a comma or two dots and a closing brace follow. Being too cautious here is fine.
         closing = raw.rfind("}")
         self._braces_until = max(raw.rfind(",", 0, max(closing, 0)), raw.rfind("..", 0, max(closing, 0)))
@@ -92,19 +121,55 @@ class _Reader:
         if self._known is None:
             return Word(self._text(), glob=self._glob)
         single = self._single and not self._glob
-        return Word(self._known, dynamic=True, glob=self._glob, plain=True, single=single)
+        first = _FIRST_VARIABLE.match(self._raw) if not self._known else None
+        return Word(
+            self._known,
+            dynamic=True,
+            glob=self._glob,
+            plain=True,
+            single=single,
+            scripts=tuple(self._scripts),
+            variable=(first[1] or first[2]) if first else "",
+        )
 
     def _text(self) -> str:
         return "".join(self._out) if self._known is None else self._known
 
     def _value(self, *, quoted: bool) -> None:
-        """Skip a plain variable. Any other expansion stops parsing."""
+        """Skip a variable or a command substitution. Any other expansion stops parsing."""
         match = _VALUE.match(self._raw, self._at)
         if match is None:
-            raise _Stop(dynamic=True)
+            if not self._raw.startswith("$(", self._at) or self._raw.startswith("$((", self._at):
+                raise _Stop(dynamic=True)
+            self._substitution(substitution_end(self._raw, self._at + 2), self._at + 2)
         self._known = self._text()
         self._single = self._single and quoted
-        self._at = match.end()
+        self._at = match.end() if match else self._at
+
+    def _substitution(self, end: int, start: int) -> None:
+        """Skip commands that end with one character before `end`, and keep them."""
+        if end < 0:
+            raise _Stop(dynamic=True)
+        self._scripts.append(self._raw[start : end - 1])
+        self._at = end
+
+    def _backquotes(self, *, quoted: bool) -> None:
+        """Skip commands in backquotes. With backslashes or double quotes in them, their text is not certain."""
+        start = self._at + 1
+        end = self._raw.find("`", start)
+        inner = self._raw[start:end]
+        if end < 0 or "\\" in inner or (quoted and '"' in inner):
+            raise _Stop(dynamic=True)
+        self._substitution(end + 1, start)
+        self._known = self._text()
+        self._single = self._single and quoted
+
+    def _process(self) -> None:
+        """Skip a process substitution, which bash replaces by the name of a pipe."""
+        if self._known is None:
+            self._out.append(PIPE_FOLDER)
+        self._substitution(substitution_end(self._raw, self._at + 2), self._at + 2)
+        self._known = self._text()
 
     def _step(self, char: str) -> None:
         if char == "\\":
@@ -115,8 +180,10 @@ class _Reader:
             self._double_quoted()
         elif char == "$":
             self._dollar()
-        elif char == "`" or (char in "<>" and self._raw[self._at + 1 : self._at + 2] == "("):
-            raise _Stop(dynamic=True)
+        elif char == "`":
+            self._backquotes(quoted=False)
+        elif char in "<>" and self._raw[self._at + 1 : self._at + 2] == "(":
+            self._process()
         elif char in _ENDS_A_WORD:
             raise _Stop(dynamic=False)
         elif char == "{" and self._at < self._braces_until:
@@ -150,8 +217,8 @@ class _Reader:
                 self._at += 1
                 return
             if char == "`":
-                raise _Stop(dynamic=True)
-            if char == "$" and _EXPANDS.match(following):
+                self._backquotes(quoted=True)
+            elif char == "$" and _EXPANDS.match(following):
                 self._value(quoted=True)
             elif char == "\\" and following in _ESCAPED_IN_DOUBLE_QUOTES:
                 self._out.append("" if following == "\n" else following)
