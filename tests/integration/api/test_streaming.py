@@ -17,7 +17,7 @@ from whole_stage import DEADLINE_S, Agent
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(300)]
 LINES = 80
-SLOWLY = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
+SLOWLY = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.03; done"
 LONG = 3_000_000
 FLOOD = f"head -c {LONG} /dev/zero | tr '\\0' x"
 STALLED = 6
