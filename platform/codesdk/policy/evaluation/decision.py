@@ -94,6 +94,8 @@ class _MatchedRules:
     """Why the first allow rule on a command of the line does not cover it, by the command's index."""
     commands: dict[str, str] = field(default_factory=dict)
     """The command of the line that a rule matches, by rule."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """The path that a rule matches, and how, by rule."""
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
@@ -103,6 +105,8 @@ class _MatchedRules:
             return
         if match.command:
             self.commands[rule.id] = match.command
+        if match.path:
+            self.paths[rule.id] = match.path
         if match.verdict is MatchOutcome.UNSEEN:
             (self.unseen_denies if rule.effect is Effect.DENY else self.unseen_asks).append(rule)
         elif match.verdict is MatchOutcome.PART:
@@ -118,9 +122,10 @@ class _MatchedRules:
             self.denies.append(rule)
 
     def named_command(self, rule: CompiledRule, shell: ShellViews | None) -> str:
-        """Name the command of the line that the rule is about; empty if the line has only one."""
+        """Name the path that the rule is about, and the command if the line has more than one."""
+        path = f" {self.paths[rule.id]}." if rule.id in self.paths else ""
         command = self.commands.get(rule.id, "")
-        return f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else ""
+        return path + (f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else "")
 
     def join_parts(self, shell: ShellViews | None) -> None:
         """Several allow rules may cover one line together: `cd src && pytest`."""
@@ -231,7 +236,8 @@ def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
     if shell is not None and shell.opaque:
         return f"The command cannot be judged by rules: {shell.opaque}."
     if found.maybe_denies:
-        return f"The rule `{found.maybe_denies[0].id}` may deny this: an argument is only known when it runs."
+        rule = found.maybe_denies[0]
+        return f"The rule `{rule.id}` may deny this: {found.paths.get(rule.id) or 'an argument is only known when it runs'}."
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
+from typing import Any
 
 from codesdk.documents import nearest
 from codesdk.domain.decisions import Effect
@@ -11,6 +12,7 @@ from codesdk.policy.faults import Unevaluable
 from codesdk.policy.linting.containment import allowed_values, contains
 from codesdk.policy.linting.tool_schemas import NUMBER, TEXT, ToolSchema, argument_names, json_type, types_at
 from codesdk.policy.matching.argument_conditions import compile_test, normalized_folder, pointer_steps
+from codesdk.policy.matching.call_paths import is_content
 from codesdk.policy.matching.compiled_rules import CompiledMatcher, CompiledRule
 from codesdk.policy.schema.conditions import constant_value
 from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, Rule
@@ -118,8 +120,20 @@ def _tool_reasons(rule: CompiledRule, named: list[ToolSchema]) -> Iterator[str]:
         types_at(schema, (name,)) != frozenset() for schema in schemas for name in ("command", "argv")
     ):
         yield f"never matches: {_tools_have(fitting)} no command."
+    if written.paths is not None and not any(_may_name_path(schema) for schema in schemas):
+        yield f"never matches: {_tools_have(fitting)} no argument that may be a path."
     for pointer, test in (written.args or {}).items():
         yield from _argument_reasons(pointer, test, fitting, written.effect)
+
+
+def _may_name_path(schema: Mapping[str, Any]) -> bool:
+    """Return whether some argument of the tool counts as a path, or as a command."""
+    if schema.get("additionalProperties") is not False:
+        return True
+    return any(
+        not is_content(name) and types_at(schema, (name,)) not in (frozenset((NUMBER,)), frozenset(("boolean",)))
+        for name in schema.get("properties", {})
+    )
 
 
 def _argument_reasons(pointer: str, test: ArgumentTest, fitting: list[ToolSchema], effect: Effect) -> Iterator[str]:

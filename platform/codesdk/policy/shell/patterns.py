@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import translate
@@ -71,6 +71,8 @@ class Pattern:
     env: frozenset[str] = frozenset()
     """Variables that may be set in front of the command."""
     trust_arguments: bool = False
+    arguments: Callable[[Word], bool] | None = None
+    """What the words that `...` covers must be."""
 
     def allows(self, command: SimpleCommand) -> str:
         """Return why the pattern doesn't cover a command of the allow view; empty if it does."""
@@ -82,6 +84,10 @@ class Pattern:
         words = self._without_harmless_globals(command)
         if not self._fits_words(words):
             return "is about other arguments"
+        if self.arguments is not None:
+            for word in words[len(self.tokens) :]:
+                if not self.arguments(word):
+                    return f"does not cover the argument `{word.text[:40]}`"
         return self._option_refusal(command.name, words)
 
     def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:

@@ -37,6 +37,8 @@ class Word(NamedTuple):
     """Dynamic only through plain variables (`$HOME`, `"${x}"`, `$?`), so expanding it runs nothing."""
     single: bool = False
     """For a plain word: always exactly one argument, because its unknown parts are quoted."""
+    rest: str = ""
+    """Of a dynamic word: what follows `text`, as it is written."""
 
     @property
     def may_be_option(self) -> bool:
@@ -77,6 +79,7 @@ class _Reader:
         self._out: list[str] = []
         self._glob = False
         self._known: str | None = None  # the text before the first variable
+        self._unread = 0  # where that variable starts
         self._single = True
         # Braces expand if a comma or two dots and a closing brace follow. Being too cautious here is fine.
         closing = raw.rfind("}")
@@ -88,11 +91,13 @@ class _Reader:
                 self._step(self._raw[self._at])
         except _Stop as stop:
             dynamic = stop.dynamic or self._known is not None
-            return Word(self._text(), dynamic=dynamic, glob=self._glob, broken=not dynamic)
+            rest = self._raw[self._at if self._known is None else self._unread :] if dynamic else ""
+            return Word(self._text(), dynamic=dynamic, glob=self._glob, broken=not dynamic, rest=rest)
         if self._known is None:
             return Word(self._text(), glob=self._glob)
         single = self._single and not self._glob
-        return Word(self._known, dynamic=True, glob=self._glob, plain=True, single=single)
+        rest = self._raw[self._unread :]
+        return Word(self._known, dynamic=True, glob=self._glob, plain=True, single=single, rest=rest)
 
     def _text(self) -> str:
         return "".join(self._out) if self._known is None else self._known
@@ -102,7 +107,8 @@ class _Reader:
         match = _VALUE.match(self._raw, self._at)
         if match is None:
             raise _Stop(dynamic=True)
-        self._known = self._text()
+        if self._known is None:
+            self._known, self._unread = self._text(), self._at
         self._single = self._single and quoted
         self._at = match.end()
 
