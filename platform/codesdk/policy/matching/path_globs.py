@@ -82,7 +82,7 @@ class PathNames:
     @cached_property
     def known(self) -> bool:
         """No name is open."""
-        return all(is_known(name) for name in self.names)
+        return all(map(is_known, self.names))
 
     @property
     def holds_everything(self) -> bool:
@@ -140,6 +140,10 @@ class PathSet:
         self._exceptions = [PathPattern(text) for text in exceptions]
         names = [pattern.names[0].pattern for pattern in self._patterns if pattern.is_name]
         self._name = re.compile("|".join(translate(name) for name in names) or r"(?!)")
+        firsts = {pattern.first for pattern in self._patterns if not pattern.is_name}
+        one_of = "|".join(map(translate, [*names, *firsts]))
+        self._needed = re.compile(one_of if firsts.isdisjoint(("", WORKSPACE)) else "")
+        """What one name of a known path must match, for the path to match a pattern. Comparing the rest takes far longer."""
         self._fits = {name.pattern: re.compile(translate(name.pattern)) for name in self._all_names()}
         self._steps = 0
         self._compared: dict[tuple[str, str], Fit] = {}
@@ -156,11 +160,15 @@ class PathSet:
 
     def find(self, path: str) -> tuple[Fit, str]:
         """Return whether the path, or a directory above it, matches, and the pattern."""
-        names = PathNames(path)
-        if self._is_excepted(names):
+        if is_known(path) and not any(map(self._needed.match, path.lower().split("/"))):
             return Fit.NO, ""
+        names = PathNames(path)
+        found = self._find(names)
+        return (Fit.NO, "") if found[0] is not Fit.NO and self._is_excepted(names) else found
+
+    def _find(self, names: PathNames) -> tuple[Fit, str]:
         best, by = Fit.NO, ""
-        named = [name for name in names.names if is_known(name) and self._name.match(name)]
+        named = [name for name in names.names if self._name.match(name) and is_known(name)]
         for pattern in self._patterns:
             if pattern.is_name and any(self._fits[pattern.names[0].pattern].match(name) for name in named):
                 return Fit.YES, pattern.text
