@@ -107,7 +107,7 @@ def test_list_and_show_tell_the_hash_the_command_and_what_policy_says(run):
     assert by_name["workspace.read"]["schema_hash"] == Registry.load(SHIPPED).resolve("workspace.read").schema_hash
     assert "workspace.exec" in run("list")[1]
     assert (by_name["workspace.read"]["policy"], by_name["workspace.exec"]["policy"]) == (
-        {"calls": "on", "by": ["read"]},
+        {"calls": "depends", "by": ["secrets"]},
         {"calls": "off", "by": ["switched off in its manifest"]},
     )
     eager = ("list", "--policies", REPOSITORY / "policies" / "demo", "--mode", "yolo", "--json")
@@ -123,10 +123,10 @@ def test_list_and_show_tell_the_hash_the_command_and_what_policy_says(run):
     assert shown["policy"]["auto"]["allowed"] == "depends"
     _, text = run("show", "http.fetch", *default)
     assert "example 1: ask by network" in text
-    assert "in the mode auto: depends on the input: network, fetch-inside" in text
+    assert "in the mode auto: depends on the input: network, fetch-inside, secrets" in text
     text = run("show", "workspace.write", "--policies", REPOSITORY / "policies" / "demo")[1]
     assert "in the mode ask: always needs approval: the mode ask" in text
-    assert "in the mode auto: always allowed: write" in text
+    assert "in the mode auto: depends on the input: secrets" in text
     with pytest.raises(UnknownTool, match=r"Did you mean `workspace\.read`\?"):
         run("show", "workspace.raed")
 

@@ -99,6 +99,8 @@ class _MatchedRules:
     """The command of the line that a rule matches, by rule."""
     places: dict[str, tuple[Pattern, SimpleCommand]] = field(default_factory=dict)
     """The pattern and the command that match, by rule."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """The path that a rule matches, and how, by rule."""
     trace: list[RuleTrace] = field(default_factory=list)
 
     def add(self, rule: CompiledRule, match: Match) -> None:
@@ -109,6 +111,8 @@ class _MatchedRules:
             self.commands[rule.id] = match.command
         if match.place:
             self.places[rule.id] = match.place
+        if match.path:
+            self.paths[rule.id] = match.path
         if match.verdict is MatchOutcome.UNSEEN:
             (self.unseen_denies if rule.effect is Effect.DENY else self.unseen_asks).append(rule)
         elif match.verdict is MatchOutcome.PART:
@@ -130,9 +134,10 @@ class _MatchedRules:
                 self.refusals[index] = f"the rule `{rule.id}` {why}"
 
     def named_command(self, rule: CompiledRule, shell: ShellViews | None) -> str:
-        """Name the command of the line that the rule is about; empty if the line has only one."""
+        """Name the path that the rule is about, and the command if the line has more than one."""
+        path = f" {self.paths[rule.id]}." if rule.id in self.paths else ""
         command = self.commands.get(rule.id, "")
-        return f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else ""
+        return path + (f" Command: `{command}`." if command and shell is not None and len(shell.seen) > 1 else "")
 
     def first_uncovered(self, allow_view: Sequence[SimpleCommand]) -> int | None:
         """The index of the first command of the line that no allow rule covers."""
@@ -270,7 +275,8 @@ def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
     if shell is not None and shell.opaque:
         return f"The command cannot be judged by rules: {shell.opaque}."
     if found.maybe_denies:
-        return f"The rule `{found.maybe_denies[0].id}` may deny this: an argument is only known when it runs."
+        rule = found.maybe_denies[0]
+        return f"The rule `{rule.id}` may deny this: {found.paths.get(rule.id) or 'an argument is only known when it runs'}."
     return ""
 
 

@@ -13,7 +13,7 @@ from codesdk.domain.network.hostnames import covers
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.matching.argument_conditions import compile_test, normalized_folder
 from codesdk.policy.schema.host_patterns import ANY
-from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, GlobToken, Matcher, PatternToken
+from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, GlobToken, Matcher, PathMatcher, PatternToken
 from codesdk.policy.shell.patterns import REST
 
 _STAR_ONLY = re.compile(r"[^?\[\]]*")
@@ -28,7 +28,7 @@ def contains(wide: Matcher, narrow: Matcher) -> bool:
         wanted, given = getattr(wide, name), getattr(narrow, name)
         if wanted is not None and (given is None or not set(given) <= set(wanted)):
             return False
-    if wide.when is not None and wide.when != narrow.when:
+    if (wide.when is not None and wide.when != narrow.when) or not _paths(wide.paths, narrow.paths):
         return False
     labels = narrow.labels or {}
     # A pattern `*` also requires the label to exist.
@@ -38,6 +38,12 @@ def contains(wide: Matcher, narrow: Matcher) -> bool:
     if not all(pointer in tests and implies(tests[pointer], test) for pointer, test in (wide.args or {}).items()):
         return False
     return wide.command is None or (narrow.command is not None and _commands(wide.command, narrow.command))
+
+
+def _paths(wide: PathMatcher | None, narrow: PathMatcher | None) -> bool:
+    if wide is None or narrow is None:
+        return wide is None
+    return set(narrow.any_of) <= set(wide.any_of) and set(wide.except_ or ()) <= set(narrow.except_ or ())
 
 
 def implies(narrow: ArgumentTest, wide: ArgumentTest) -> bool:
@@ -124,6 +130,8 @@ def _commands(wide: CommandMatcher, narrow: CommandMatcher) -> bool:
     if not set(narrow.env) <= set(wide.env) or (narrow.trust_arguments and not wide.trust_arguments):
         return False
     if not set(narrow.programs_in) <= set(wide.programs_in) or (narrow.background and not wide.background):
+        return False
+    if wide.arguments is not None and not set(narrow.arguments or ("",)) <= set(wide.arguments):
         return False
     if narrow.write_beneath and not _folders(wide.write_beneath, narrow.write_beneath):
         return False

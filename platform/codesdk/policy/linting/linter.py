@@ -12,6 +12,7 @@ from codesdk.domain.decisions import PREVIEWABLE, Effect
 from codesdk.policy.bundles.bundle import Bundle, Finding, load_bundle
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.linting.containment import allowed_values, contains
+from codesdk.policy.linting.path_patterns import unused_path_patterns
 from codesdk.policy.linting.tool_schemas import ToolSchema
 from codesdk.policy.linting.unmatchable_rules import unmatchable_reasons
 from codesdk.policy.matching.compiled_rules import CompiledRule
@@ -93,6 +94,8 @@ def _rule_findings(rule: CompiledRule) -> Iterator[str]:
         yield "stops a command only without further arguments; end its patterns with `...`."
     if rule.effect is Effect.ALLOW and rule.rule.command is None and not _is_restricted(rule):
         yield "allows every tool; name tools or a classification."
+    if rule.rule.paths is not None:
+        yield from unused_path_patterns(rule.rule.paths)
 
 
 def _previews_nothing(rule: Rule, tool_schemas: Mapping[str, ToolSchema]) -> Iterator[str]:
@@ -108,7 +111,11 @@ def _previews_nothing(rule: Rule, tool_schemas: Mapping[str, ToolSchema]) -> Ite
 
 def _is_restricted(rule: CompiledRule) -> bool:
     return bool(
-        (rule.rule.tool and "*" not in rule.rule.tool) or rule.rule.server or rule.rule.classification or rule.rule.args
+        (rule.rule.tool and "*" not in rule.rule.tool)
+        or rule.rule.server
+        or rule.rule.classification
+        or rule.rule.args
+        or rule.rule.paths
     )
 
 

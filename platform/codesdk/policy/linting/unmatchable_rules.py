@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codesdk.documents import ValuePath, nearest
 from codesdk.domain.decisions import Effect
@@ -12,6 +12,7 @@ from codesdk.policy.faults import Unevaluable
 from codesdk.policy.linting.containment import allowed_values, contains
 from codesdk.policy.linting.tool_schemas import ToolCatalog, ToolSchema, argument_names, json_type, types_at
 from codesdk.policy.matching.argument_conditions import compile_test, normalized_folder, pointer_steps
+from codesdk.policy.matching.call_paths import is_content
 from codesdk.policy.matching.compiled_rules import CompiledMatcher, CompiledRule
 from codesdk.policy.schema.conditions import BOOLEAN, NUMBER, TEXT, argument_paths, constant_value, type_problems
 from codesdk.policy.schema.models import ArgumentTest, CommandMatcher, Matcher, PatternToken, Rule
@@ -176,6 +177,8 @@ def _tool_problems(conditions: _Conditions, named: list[ToolSchema]) -> Iterator
         types_at(schema, (name,)) != frozenset() for schema in schemas for name in ("command", "argv")
     ):
         yield RuleProblem(f"{never}: {_tools_have(fitting)} no command.", ("command",))
+    if written.paths is not None and not any(_may_name_path(schema) for schema in schemas):
+        yield RuleProblem(f"{never}: {_tools_have(fitting)} no argument that may be a path.", ("paths",))
     for pointer, test in (written.args or {}).items():
         for message in _argument_reasons(pointer, test, fitting, conditions):
             yield RuleProblem(message, ("args", pointer))
@@ -196,6 +199,16 @@ def _condition_reasons(condition: str, fitting: list[ToolSchema]) -> Iterator[st
                 kinds[path[0]] = kind
     for problem in type_problems(condition, kinds) if kinds else ():
         yield f"{problem}."
+
+
+def _may_name_path(schema: Mapping[str, Any]) -> bool:
+    """Return whether some argument of the tool counts as a path, or as a command."""
+    if schema.get("additionalProperties") is not False:
+        return True
+    return any(
+        not is_content(name) and types_at(schema, (name,)) not in (frozenset((NUMBER,)), frozenset(("boolean",)))
+        for name in schema.get("properties", {})
+    )
 
 
 def _argument_reasons(

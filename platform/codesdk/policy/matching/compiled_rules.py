@@ -15,7 +15,10 @@ from codesdk.domain.decisions import UNREDACTED, Classification, Effect
 from codesdk.domain.subjects import Subject
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.faults import Unevaluable
-from codesdk.policy.matching.argument_conditions import compile_arguments, glob_matcher, normalized_folder
+from codesdk.policy.matching.argument_conditions import WORKSPACE, compile_arguments, glob_matcher, normalized_folder
+from codesdk.policy.matching.argument_patterns import argument_matcher
+from codesdk.policy.matching.call_paths import CallPaths, call_paths
+from codesdk.policy.matching.path_conditions import PathConditions
 from codesdk.policy.schema.conditions import Condition
 from codesdk.policy.schema.models import CommandMatcher, GlobToken, Matcher, Rule
 from codesdk.policy.shell.allow_wrappers import wrapped_commands
@@ -52,10 +55,17 @@ class Match(NamedTuple):
     """The command that an ask or deny rule matches."""
     place: tuple[Pattern, SimpleCommand] | None = None
     """The pattern and the command that match."""
+    path: str = ""
+    """Which path an ask or deny rule matches, and how."""
     refusals: Mapping[int, str] = MappingProxyType({})
     """Why an allow rule on the same command doesn't cover it, by index in the allow view."""
 
 
+_CERTAINTY = {
+    outcome: at
+    for at, outcome in enumerate((MatchOutcome.NO, MatchOutcome.UNSEEN, MatchOutcome.MAYBE, MatchOutcome.YES))
+}
+_CHANGES_FOLDER = frozenset(("cd", "pushd", "popd"))
 NO = Match(MatchOutcome.NO)
 YES = Match(MatchOutcome.YES)
 
@@ -90,6 +100,11 @@ class PolicyInput:
         view = shell.allow_view if shell is not None else None
         return LinePlaces(view or (), start, moves_in_loop=shell is not None and shell.moves_in_loop)
 
+    @cached_property
+    def paths(self) -> CallPaths:
+        """The paths that the call names, and the directories that it reads."""
+        return call_paths(self.call.name, self.call.input, self.shell)
+
 
 class CompiledMatcher:
     """A compiled `Matcher`, split into tests on the tool, the subject and the input."""
@@ -102,6 +117,7 @@ class CompiledMatcher:
         self._subject = _subject_tests(matcher)
         self._arguments = compile_arguments(matcher.args) if matcher.args else None
         self._condition = Condition(matcher.when) if matcher.when else None
+        self._paths = PathConditions(matcher.paths) if matcher.paths else None
         self.patterns = _patterns(matcher.command, known or known_commands()) if matcher.command else ()
         self.words = _first_words(self.patterns)
         """First words that the patterns can match; None if any word can."""
@@ -153,7 +169,12 @@ class CompiledMatcher:
     @property
     def depends_on_input(self) -> bool:
         """Whether matching depends on the call's arguments."""
-        return self._arguments is not None or self._condition is not None or bool(self.patterns)
+        return self._arguments is not None or self._condition is not None or self.reads_commands
+
+    @property
+    def reads_commands(self) -> bool:
+        """Whether matching depends on what commands run."""
+        return bool(self.patterns) or self._paths is not None
 
     def fits_input(self, question: PolicyInput, *, strict: bool) -> Match:
         """Match the arguments. `strict` requires every command to be covered; otherwise one possible match is enough.
@@ -167,12 +188,29 @@ class CompiledMatcher:
                 return Match(MatchOutcome.NO, why)
         if self._condition is not None and not self._condition.holds(question.call, question.tool, question.subject):
             return Match(MatchOutcome.NO, "`when` is false")
-        if not self.patterns:
-            return YES
         shell = question.shell
-        if shell is None:
+        if self.patterns and shell is None:
             return Match(MatchOutcome.NO, "the input has no command")
-        return self._covers(shell, question.places) if strict else self._may_match(shell)
+        named = self._match_paths(question, self._paths, strict=strict) if self._paths is not None else YES
+        if shell is None or not self.patterns or named.verdict is MatchOutcome.NO:
+            return named
+        if strict:
+            return self._covers(shell, question)
+        found = self._may_match(shell)
+        return min(found, named, key=lambda match: _CERTAINTY[match.verdict])._replace(path=named.path)
+
+    def _match_paths(self, question: PolicyInput, conditions: PathConditions, *, strict: bool) -> Match:
+        if strict:
+            if question.shell is not None:
+                return Match(MatchOutcome.NO, "what a command opens is not certain from its paths")
+            found = conditions.covers(question.paths)
+            return YES if found.fit is Fit.YES else Match(MatchOutcome.NO, found.why)
+        found = conditions.may_match(question.paths)
+        if found.fit is not Fit.NO:
+            outcome = MatchOutcome.YES if found.fit is Fit.YES else MatchOutcome.MAYBE
+            return Match(outcome, found.why, command=found.command, path=found.why)
+        opaque = question.shell.opaque if question.shell is not None else ""
+        return Match(MatchOutcome.UNSEEN, opaque) if opaque else Match(MatchOutcome.NO, found.why)
 
     def _patterns_for(self, *words: str) -> Iterable[Pattern]:
         """Return the patterns that can match a command with one of these names."""
@@ -180,9 +218,11 @@ class CompiledMatcher:
             return self._by_word.get(words[0], self._any_word)
         return [pattern for word in words for pattern in self._by_word.get(word, self._any_word)]
 
-    def _covers(self, shell: ShellViews, places: LinePlaces) -> Match:
-        if shell.allow_view is None:
-            return self._covers_part(shell, shell.refusal)
+    def _covers(self, shell: ShellViews, question: PolicyInput) -> Match:
+        folder, places = question.call.input.get("cwd"), question.places
+        why = shell.refusal if shell.allow_view is None else self._arguments_refusal(shell, folder)
+        if shell.allow_view is None or why:
+            return self._covers_part(shell, why)
         covered: set[int] = set()
         why, refusals = "", dict[int, str]()
         for index, command in enumerate(shell.allow_view):
@@ -196,6 +236,18 @@ class CompiledMatcher:
         if len(covered) == len(shell.allow_view):
             return Match(MatchOutcome.YES, covered=frozenset(covered))
         return self._covers_part(shell, why, frozenset(covered))._replace(refusals=refusals)
+
+    def _arguments_refusal(self, shell: ShellViews, folder: object) -> str:
+        """Return why the arguments of the line can't be compared with those that the rule lists."""
+        listed = next((pattern.arguments for pattern in self.patterns if pattern.arguments is not None), None)
+        if listed is None:
+            return ""
+        if folder not in (None, ".", WORKSPACE) or any(command.name in _CHANGES_FOLDER for command in shell.seen):
+            return "its arguments count from the workspace, and the line runs in another directory"
+        for word in shell.redirections:
+            if word.text != "/dev/null" and not word.text.isdigit() and not listed(word):
+                return f"does not cover the file `{word.text[:40]}` of a redirection"
+        return ""
 
     def _covers_part(self, shell: ShellViews, why: str, covered: frozenset[int] = frozenset()) -> Match:
         """Return PART if the line may run a command of the patterns: the rule's obligations then hold."""
@@ -393,6 +445,7 @@ def _patterns(command: CommandMatcher, known: KnownCommands) -> tuple[Pattern, .
                 programs_in=glob_matcher(command.programs_in) if command.programs_in else None,
                 write_beneath=command.write_beneath,
                 background=command.background,
+                arguments=argument_matcher(command.arguments) if command.arguments else None,
             )
         )
     return tuple(patterns)

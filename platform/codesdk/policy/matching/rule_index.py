@@ -47,7 +47,7 @@ class ToolRules:
 
     def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
         self.all = rules
-        self.has_commands = any(rule.matcher.patterns for rule in rules)
+        self.has_commands = any(rule.matcher.reads_commands for rule in rules)
         self._unindexed: list[int] = []
         self._by_key: dict[Key, list[int]] = {}
         self._pointers: dict[str, tuple[tuple[str, ...], set[str]]] = {}

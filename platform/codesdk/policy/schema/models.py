@@ -16,6 +16,7 @@ from codesdk.policy.schema import obligations
 from codesdk.policy.schema.command_options import Commands
 from codesdk.policy.schema.conditions import check_condition
 from codesdk.policy.schema.host_patterns import host_pattern
+from codesdk.policy.schema.path_patterns import argument_pattern, path_pattern
 from codesdk.tenancy.principal import Role
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
@@ -77,6 +78,8 @@ Folders = Annotated[
     BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
 ]
 Hosts = Annotated[Names, AfterValidator(lambda names: tuple(host_pattern(name) for name in names))]
+Paths = Annotated[Names, AfterValidator(lambda names: tuple(path_pattern(name) for name in names))]
+Arguments = Annotated[Names, AfterValidator(lambda names: tuple(argument_pattern(name) for name in names))]
 Pointer = Annotated[str, AfterValidator(_pointer)]
 Scalar = str | int | float | bool | None
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -115,6 +118,8 @@ class CommandMatcher(FrozenModel):
     `.git`."""
     background: bool = False
     """Let an allow rule also cover the command in the background: `pytest &`."""
+    arguments: Arguments | None = None
+    """Of an allow rule: everything that `...` covers is one of these options and paths (`-n`, `src/**`)."""
 
     @model_validator(mode="after")
     def _check_rest(self) -> CommandMatcher:
@@ -123,6 +128,8 @@ class CommandMatcher(FrozenModel):
                 raise ValueError("`...` stands only at the end of a pattern, after the command.")
             if any(isinstance(token, list) and not token for token in pattern):
                 raise ValueError("a list of alternatives needs at least one word.")
+            if self.arguments is not None and pattern[-1] != "...":
+                raise ValueError("`arguments` lists what `...` may cover; end each pattern with `...`.")
             for token in pattern:
                 _check_plain_words([token] if isinstance(token, str) else token if isinstance(token, list) else [])
         return self
@@ -169,6 +176,18 @@ class ArgumentTest(FrozenModel):
         return self
 
 
+class PathMatcher(FrozenModel):
+    """Which paths, in any argument of a call. To ask or deny, one path that may match is enough."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    any_of: Paths
+    """Names (`.env*`, `*.pem`) or paths (`.docker/config.json`) at any depth, or from the root on (`/etc/shadow`). Upper and
+    lower case are the same, and what is beneath a match matches."""
+    except_: Paths | None = Field(default=None, alias="except")
+    """Paths that don't match although they are among `any_of`."""
+
+
 class Matcher(FrozenModel):
     """Conditions on a call; all that are written must hold."""
 
@@ -187,6 +206,7 @@ class Matcher(FrozenModel):
     runtime: Names | None = None
     args: dict[Pointer, ArgumentTest] | None = None
     command: CommandMatcher | None = None
+    paths: PathMatcher | None = None
     when: Annotated[str, AfterValidator(check_condition)] | None = None
     """A condition in CEL over `args`, `tool.name`, `tool.classification`, `principal.id`, `principal.roles`,
     `session.id`, `session.tenant`, `session.mode`, `session.runtime` and `session.labels`."""
@@ -314,6 +334,10 @@ class Rule(Matcher):
             for key in ("approval", "grant", "auto_ok", "floor"):
                 if key in self.model_fields_set:
                     raise ValueError(f"`{key}` belongs to a rule with `effect: ask`.")
+        if self.effect is not Effect.ALLOW and self.command is not None and self.command.arguments is not None:
+            raise ValueError(
+                f"`arguments` belongs to an allow or an `unless`. To {self.effect} by path, write `paths` next to `command`."
+            )
         if self.auto_ok and self.floor:
             raise ValueError("`auto_ok` and `floor` contradict each other.")
         several = self.approval is not None and self.approval.quorum > 1

@@ -84,6 +84,9 @@ class _AskDenyView:
         self.opaque = ""
         self.found: list[SimpleCommand] = []
         self._guessed: list[SimpleCommand] = []
+        self._redirections: list[Word] = []
+        self._values: list[tuple[str, Word]] = []
+        self._inputs: list[str] = [stdin] if stdin else []
         self.over_limit = False
         self._stdin = stdin
 
@@ -99,6 +102,9 @@ class _AskDenyView:
             tuple(self._guessed),
             over_limit=self.over_limit,
             moves_in_loop=moves_in_loop,
+            redirections=tuple(self._redirections),
+            values=tuple(self._values),
+            inputs=tuple(self._inputs),
         )
 
     def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
@@ -110,6 +116,9 @@ class _AskDenyView:
         if script.root.has_error:
             self._mark_opaque("it is not a shell command that can be parsed", guess)
         collect_commands(script)
+        self._redirections += script.redirections
+        self._values += script.values
+        self._inputs += [document.text for document in script.here_documents]
         if script.broken:
             self._mark_opaque(script.broken, guess)
         for command in script.commands.values():
@@ -125,6 +134,7 @@ class _AskDenyView:
         for name, value in command.assignments:
             if value.literal and ("$(" in value.text or "`" in value.text or ASSIGNED_SCRIPT.fullmatch(name)):
                 self._script(value, depth, guess=True)
+        self._values += command.assignments
         if not command.words:
             return
         self.found.append(command)

@@ -80,6 +80,12 @@ class ShellViews:
     """For a text that can't be parsed reliably: every word of it as the name of a command."""
     over_limit: bool = False
     """A limit on size or nesting was exceeded, so that some commands are in neither `seen` nor `guessed`."""
+    redirections: tuple[Word, ...] = ()
+    """Files that redirections may read or write."""
+    values: tuple[tuple[str, Word], ...] = ()
+    """Values that variables may get, by variable; without one, elements of arrays and here-strings."""
+    inputs: tuple[str, ...] = ()
+    """Texts that commands may read: here-documents and the call's standard input."""
 
     moves_in_loop: bool = False
     """A loop of the allow view changes the directory, so that where its commands run is not known."""

@@ -97,6 +97,10 @@ class Script:
         self.plain_tests: set[int] = set()
         """Node ids of `[ … ]` and `[[ … ]]` whose words are known."""
         self.here_documents: list[Word] = []
+        self.redirections: list[Word] = []
+        """Files that redirections read or write."""
+        self.values: list[tuple[str, Word]] = []
+        """Values of loop variables, by variable; without one, elements of arrays and here-strings."""
         self.embedded: list[str] = []
         """Scripts that tree-sitter does not parse: backquotes in here-documents, expansions and backquotes."""
         self.broken = ""
@@ -145,6 +149,7 @@ def collect_commands(script: Script) -> None:  # noqa: C901 (a branch for each k
             script.commands[node.id], parts = _command_parts(script, node)
             stack += [(child, statement) for child in reversed(parts)]
             continue
+        _note_words(script, node, kind)
         command = _command(script, node, kind)
         if command is not None:
             script.commands[node.id] = command
@@ -163,6 +168,22 @@ def collect_commands(script: Script) -> None:  # noqa: C901 (a branch for each k
         stack.extend([(child, statement) for child in reversed(node.named_children) if child.type not in _LEAVES])
     for target, words_behind in extra:
         _append(script, target, words_behind)
+
+
+def _note_words(script: Script, node: Node, kind: str) -> None:
+    """Note words that are no arguments of a command, but may name a file."""
+    if kind == "file_redirect":
+        script.redirections += [script.word(target) for target in node.children_by_field_name("destination")[:1]]
+    elif kind == "herestring_redirect":
+        script.values.append(("", script.word(node.children[-1])))
+    elif kind in ("for_statement", "array"):
+        named = node.named_children
+        variable = next(
+            (script.text(child.start_byte, child.end_byte) for child in named if child.type == "variable_name"), ""
+        )
+        script.values += [
+            (variable, script.word(child)) for child in named if child.type not in ("variable_name", "do_group")
+        ]
 
 
 def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:

@@ -94,6 +94,8 @@ class Pattern:
     write_beneath: tuple[str, ...] = ()
     """Folders of the workspace into which the command's output may be redirected."""
     background: bool = False
+    arguments: Callable[[Word], bool] | None = None
+    """What the words that `...` covers must be."""
 
     def allows(self, command: SimpleCommand, places: LinePlaces) -> str:
         """Return why the pattern doesn't cover a command of the allow view; empty if it does."""
@@ -109,6 +111,10 @@ class Pattern:
         for name, _ in command.assignments:
             if name not in self.env:
                 return f"does not allow setting the variable `{name[:40]}`"
+        if self.arguments is not None:
+            for word in words[len(self.tokens) :]:
+                if not self.arguments(word):
+                    return f"does not cover the argument `{word.text[:40]}`"
         return self._option_refusal(command.name, words)
 
     def fits_name(self, command: SimpleCommand) -> bool:

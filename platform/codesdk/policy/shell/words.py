@@ -55,6 +55,8 @@ class Word(NamedTuple):
     """For a plain word: the commands in its substitutions `$(…)`, `<(…)`, `>(…)` and backquotes."""
     variable: str = ""
     """For a plain word: the variable that it starts with, if it starts with one."""
+    rest: str = ""
+    """Of a dynamic word: what follows `text`, as it is written."""
 
     @property
     def may_be_option(self) -> bool:
@@ -105,6 +107,7 @@ class _Reader:
         self._out: list[str] = []
         self._glob = False
         self._known: str | None = None  # the text before the first variable
+        self._unread = 0  # where that variable starts
         self._single = True
         self._scripts: list[str] = []
         # Braces expand if a comma or two dots and a closing brace follow. Being too cautious here is fine.
@@ -117,7 +120,8 @@ class _Reader:
                 self._step(self._raw[self._at])
         except _Stop as stop:
             dynamic = stop.dynamic or self._known is not None
-            return Word(self._text(), dynamic=dynamic, glob=self._glob, broken=not dynamic)
+            rest = self._raw[self._at if self._known is None else self._unread :] if dynamic else ""
+            return Word(self._text(), dynamic=dynamic, glob=self._glob, broken=not dynamic, rest=rest)
         if self._known is None:
             return Word(self._text(), glob=self._glob)
         single = self._single and not self._glob
@@ -130,6 +134,7 @@ class _Reader:
             single=single,
             scripts=tuple(self._scripts),
             variable=(first[1] or first[2]) if first else "",
+            rest=self._raw[self._unread :],
         )
 
     def _text(self) -> str:
@@ -142,14 +147,21 @@ class _Reader:
             if not self._raw.startswith("$(", self._at) or self._raw.startswith("$((", self._at):
                 raise _Stop(dynamic=True)
             self._substitution(substitution_end(self._raw, self._at + 2), self._at + 2)
-        self._known = self._text()
+        else:
+            self._begin_unknown()
+            self._at = match.end()
         self._single = self._single and quoted
-        self._at = match.end() if match else self._at
+
+    def _begin_unknown(self) -> None:
+        """Note that what follows is only known at run time."""
+        if self._known is None:
+            self._known, self._unread = self._text(), self._at
 
     def _substitution(self, end: int, start: int) -> None:
         """Skip commands that end with one character before `end`, and keep them."""
         if end < 0:
             raise _Stop(dynamic=True)
+        self._begin_unknown()
         self._scripts.append(self._raw[start : end - 1])
         self._at = end
 
@@ -161,7 +173,6 @@ class _Reader:
         if end < 0 or "\\" in inner or (quoted and '"' in inner):
             raise _Stop(dynamic=True)
         self._substitution(end + 1, start)
-        self._known = self._text()
         self._single = self._single and quoted
 
     def _process(self) -> None:
@@ -169,7 +180,6 @@ class _Reader:
         if self._known is None:
             self._out.append(PIPE_FOLDER)
         self._substitution(substitution_end(self._raw, self._at + 2), self._at + 2)
-        self._known = self._text()
 
     def _step(self, char: str) -> None:
         if char == "\\":

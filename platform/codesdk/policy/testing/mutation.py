@@ -31,9 +31,11 @@ def run_mutants(
 ) -> Iterator[Mutant]:
     """Run every mutant of every rule. The tests must pass on the undamaged bundle."""
     for number, rule in enumerate(bundle.rules):
+        # The tests of the rule itself are the most likely to fail, and one that fails is enough.
+        ordered = sorted(expectations, key=lambda expectation, rule=rule: expectation.by != rule.id)  # type: ignore[misc]
         for damage, mutated in _mutations(rule):
             rules = (*bundle.rules[:number], *([mutated] if mutated else []), *bundle.rules[number + 1 :])
-            results = run_cases(expectations, tools, replace(bundle, rules=rules), every=False)
+            results = run_cases(ordered, tools, replace(bundle, rules=rules), every=False)
             yield Mutant(rule.id, damage, any(result.problem for result in results))
 
 
@@ -54,7 +56,19 @@ def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         if effect != written["effect"]:
             plain = {key: value for key, value in written.items() if key not in asking}
             yield f"says {effect}", {**plain, "effect": effect}
-    for key in ("unless", "when", "tool", "classification", "roles", "labels", "principal", "mode", "auto_ok", "floor"):
+    for key in (
+        "unless",
+        "when",
+        "paths",
+        "tool",
+        "classification",
+        "roles",
+        "labels",
+        "principal",
+        "mode",
+        "auto_ok",
+        "floor",
+    ):
         # Only one tool takes commands, so removing `tool` from a rule with `command` changes nothing.
         if key in written and not (key == "tool" and "command" in written):
             yield f"has no `{key}`", {name: value for name, value in written.items() if name != key}
@@ -67,6 +81,17 @@ def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         if rest:
             command = {**written["command"], "any_of": rest}
             yield f"has no pattern {_pattern_text(pattern)}", {**written, "command": command}
+    yield from _path_rewrites(written)
+
+
+def _path_rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if (written.get("command") or {}).get("arguments"):
+        yield "has no `arguments`", {**written, "command": {**written["command"], "arguments": None}}
+    paths = written.get("paths") or {}
+    for key in ("any_of", "except"):
+        for pattern in paths.get(key) or ():
+            rest = tuple(other for other in paths[key] if other != pattern)
+            yield f"has no path `{pattern}` in `{key}`", {**written, "paths": {**paths, key: rest or None}}
 
 
 def _pattern_text(pattern: Sequence[Any]) -> str:

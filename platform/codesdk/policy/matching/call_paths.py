@@ -1,0 +1,306 @@
+"""Finds the paths that a call names, and the directories that it reads with all beneath them.
+
+Of a command: every word that may be a path, wherever it stands. Of other tools: every string argument that is one line,
+except those that are content (`content`, `pattern`, `url`, …); of a patch, the files that it names.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+from codesdk.policy.matching.path_globs import ANY, spells_nothing
+from codesdk.policy.matching.word_paths import braces, code_paths, readings, word_paths
+from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.directory_reads import directory_reads, pattern_argument
+from codesdk.policy.shell.nested_command_wrappers import AWKS, WRAPPERS
+from codesdk.policy.shell.words import Word, unquote
+
+_COMMANDS = frozenset(("command", "argv", "stdin"))
+_PATCHES = frozenset(("patch", "diff"))
+_CONTENT = frozenset(
+    [
+        *("content", "contents", "text", "oldtext", "newtext", "oldstring", "newstring", "body", "data", "message"),
+        *("pattern", "regex", "query", "title", "description", "prompt", "url", "headers"),
+    ]
+)
+"""Names of arguments that are no paths, in lower case and without `_` and `-`."""
+_MAX_PATH = 4096
+_MAX_BASES = 8
+_PRINTERS = frozenset(("echo", "printf"))
+_PASSES_WORDS = re.compile(r"[|`]|[$<]\(|\bxargs\b")
+"""What can make an argument of what `echo` prints."""
+_NAMES_ONLY = frozenset(
+    [
+        *("ls", "stat", "basename", "dirname", "realpath", "readlink", "du", "wc", "file", "test", "[", "[["),
+        *("cd", "pwd", "true", "false", ":", *_PRINTERS),
+    ]
+)
+"""Commands that show names, sizes or counts of files, not what is in them."""
+_PROGRAMS = frozenset(
+    [
+        *(
+            "python",
+            "python2",
+            "python3",
+            "node",
+            "deno",
+            "bun",
+            "ruby",
+            "perl",
+            "php",
+            "lua",
+            "Rscript",
+            "sqlite3",
+            "psql",
+        ),
+        *("sed", "gsed", "jq", "vim", "vi", "ex", "ed", *AWKS),
+    ]
+)
+"""Commands with program text in their arguments."""
+_FIRST_IS_PROGRAM = frozenset(("sed", "gsed", *AWKS))
+_PATHSPECS = frozenset(
+    [
+        *(
+            "add",
+            "archive",
+            "blame",
+            "cat-file",
+            "checkout",
+            "diff",
+            "grep",
+            "log",
+            "ls-files",
+            "ls-tree",
+            "mv",
+            "reset",
+        ),
+        *("restore", "rm", "show", "stash", "status"),
+    ]
+)
+"""Subcommands of git that read wildcards themselves."""
+_WILDCARD_OPTIONS = {
+    **dict.fromkeys(("rg", "grep", "egrep", "fgrep", "zgrep", "rsync", "tar"), ("-g", "--glob", "--iglob", "--include")),
+    **dict.fromkeys(("find", "gfind"), ("-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename")),
+}  # fmt: skip
+_EXCLUDES = ("--exclude", "--exclude-dir", "--ignore-dir", "--ignore-glob")
+_FOLDER_OPTIONS = ("-C", "--directory", "--chdir")
+_GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_RENAMES = ("rename from ", "rename to ", "copy from ", "copy to ")
+
+
+class NamedPath(NamedTuple):
+    """A path that a call names; wildcards and unknown parts are marks (`path_globs`)."""
+
+    path: str
+    shown: str
+    command: str = ""
+    """The command that names it."""
+    certain: bool = True
+    """The word is a path if it is one at all; otherwise it stands in program text or in an unreadable line."""
+
+
+class ReadDirectory(NamedTuple):
+    """A directory that a call reads with all beneath it."""
+
+    path: str
+    shown: str
+    command: str
+    hidden: bool
+
+
+class CallPaths(NamedTuple):
+    """What a call names and reads."""
+
+    named: tuple[NamedPath, ...]
+    read: tuple[ReadDirectory, ...]
+    bases: tuple[str, ...]
+    """Directories from which relative paths may start, other than the workspace."""
+
+
+def call_paths(tool: str, given: Mapping[str, Any], shell: ShellViews | None) -> CallPaths:
+    """Return the paths of a call; `shell` are the views of its command, if it has one."""
+    fields = {name: value for name, value in given.items() if not (shell is not None and name in _COMMANDS)}
+    named = list(_fields(fields))
+    read = list(_tool_reads(tool, given))
+    folders = [
+        text
+        for name in ("cwd", "path")
+        if (isinstance(text := given.get(name), str) and shell is None) or name == "cwd"
+    ]
+    bases = [text for text in folders if isinstance(text, str)]
+    if shell is not None:
+        line = given.get("command")
+        found = _CommandPaths(shell, line if isinstance(line, str) else "")
+        named += found.named()
+        read += found.read()
+        bases += found.folders()
+        bases = [*bases, posixpath.join("", *bases)] if len(bases) > 1 else bases
+    return CallPaths(tuple(dict.fromkeys(named)), tuple(dict.fromkeys(read)), tuple(dict.fromkeys(bases[-_MAX_BASES:])))
+
+
+def is_content(name: str) -> bool:
+    """Return whether an argument of this name is content, not a path."""
+    return name.lower().replace("_", "").replace("-", "") in _CONTENT
+
+
+def patch_paths(patch: str) -> Iterator[str]:
+    """Yield the files that a diff names, with and without the prefixes `a/` and `b/`."""
+    lines = [line.rstrip("\r") for line in patch.split("\n")]
+    for at, line in enumerate(lines):
+        names: list[str] = []
+        if line.startswith("diff --git "):
+            rest = line.removeprefix("diff --git ")
+            half = len(rest) // 2
+            names = [rest[:half], rest[half + 1 :], *rest.split(" "), *_GIT_QUOTED.findall(rest)]
+        elif line.startswith(_RENAMES):
+            names = [line.split(" ", 2)[2]]
+        elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            names = [text[4:].split("\t")[0].strip() for text in (line, lines[at + 1])]
+        for name in names:
+            path = unquote(f"$'{name[1:-1]}'").text if _GIT_QUOTED.fullmatch(name) else name
+            yield path
+            if path.startswith(("a/", "b/")):
+                yield path[2:]
+
+
+def _fields(fields: Mapping[str, Any]) -> Iterator[NamedPath]:
+    for name, value in fields.items():
+        key = name.lower()
+        if key in _PATCHES and isinstance(value, str):
+            yield from (NamedPath(path, path) for path in patch_paths(value) if path != "/dev/null")
+        elif key == "glob" and isinstance(value, str):
+            yield from (NamedPath(path, value) for path in braces(value) if not path.startswith("!"))
+        elif not is_content(name):
+            yield from (NamedPath(text, text) for text in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            if one and "\n" not in one and len(one) <= _MAX_PATH:
+                yield one
+        elif isinstance(one, list):
+            pending += one
+        elif isinstance(one, Mapping):
+            pending += [part for name, part in one.items() if not is_content(name)]
+
+
+def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
+    path, glob = given.get("path", "."), given.get("glob")
+    if not isinstance(path, str):
+        return
+    if tool == "workspace.delete" and given.get("recursive") is True:
+        yield ReadDirectory(path, path, "", hidden=True)
+    if tool == "workspace.search":
+        # rg leaves hidden files out, unless a glob includes them; `*` includes all.
+        everything = isinstance(glob, str) and any(spells_nothing(one) for one in braces(glob))
+        if everything or glob is None:
+            yield ReadDirectory(path, path, "", hidden=everything)
+
+
+class _CommandPaths:
+    """Reads the views of a command."""
+
+    def __init__(self, shell: ShellViews, line: str) -> None:
+        self._shell = shell
+        self._passes_words = _PASSES_WORDS.search(line) is not None
+        self._values: dict[str, list[Word]] = {}
+        for name, word in shell.values:
+            if name:
+                self._values.setdefault(name, []).append(word)
+        self._takes_words = any(
+            word.dynamic
+            for command in shell.seen
+            if command.name not in _NAMES_ONLY and command.name not in WRAPPERS
+            for word in command.words[1:]
+        )
+        """A command that reads files takes arguments that are only known when it runs."""
+
+    def named(self) -> Iterator[NamedPath]:
+        for command in self._shell.seen:
+            yield from self._command(command)
+        for word in (*self._shell.redirections, *(word for _, word in self._shell.values)):
+            yield from self._readings(word, "")
+        for command in self._shell.guessed:
+            yield from (path._replace(certain=False) for path in self._readings(command.words[0], ""))
+        if self._takes_words or self._passes_words:
+            for text in self._shell.inputs:
+                for part in text.split():
+                    yield from self._readings(unquote(part), "")
+
+    def read(self) -> Iterator[ReadDirectory]:
+        for command in self._shell.seen:
+            for found in directory_reads(command, names_are_used=self._takes_words):
+                only = [path for text in found.only for path in braces(text)]
+                if only and not any(spells_nothing(path) for path in only):
+                    continue  # the patterns themselves are among the named paths
+                for path in word_paths(found.directory, self._values):
+                    shown = found.directory.text or path.replace(ANY, "…")
+                    yield ReadDirectory(path, shown, command.shown, found.hidden)
+
+    def folders(self) -> list[str]:
+        """Return where `cd` and options such as `git -C` go, in order."""
+        found: list[str] = []
+        for command in self._shell.seen:
+            words = command.words[1:]
+            if command.name in ("cd", "pushd"):
+                found += [path for word in words[:2] if word.text != "--" for path in word_paths(word, self._values)]
+            for word, value in pairwise(words):
+                found += word_paths(value, self._values) if word.text in _FOLDER_OPTIONS else []
+        return list(islice(found, _MAX_BASES))
+
+    def _command(self, command: SimpleCommand) -> Iterator[NamedPath]:
+        words, name, shown = command.words, command.name, command.shown
+        if name in _PRINTERS:
+            if self._passes_words:
+                for word in words[1:]:
+                    yield from self._readings(word, shown)
+                    yield from self._readings(unquote("$'" + word.text.replace("'", "\\'") + "'"), shown)
+            return
+        pattern = pattern_argument(command)
+        wildcards = self._wildcards(command)
+        program = next((at for at, word in enumerate(words) if at and not word.text.startswith("-")), 0)
+        for at, word in enumerate(words):
+            if at == pattern or self._is_excluding(command, at):
+                continue
+            if name in _PROGRAMS and at:
+                for text in code_paths(word.text + word.rest):
+                    yield NamedPath(text, text, shown, certain=False)
+                if at == program and name in _FIRST_IS_PROGRAM:
+                    continue
+            yield from self._readings(word, shown, globs=at in wildcards)
+
+    def _wildcards(self, command: SimpleCommand) -> frozenset[int]:
+        """Return the indexes of words whose wildcards the command reads itself."""
+        words = command.words
+        if command.name == "git":
+            if not any(word.text in _PATHSPECS for word in words[1:]):
+                return frozenset()
+            return frozenset(at for at, word in enumerate(words) if not word.text.startswith("-"))
+        options = _WILDCARD_OPTIONS.get(command.name, ())
+        return frozenset(
+            at
+            for at, word in enumerate(words)
+            if at and options and (words[at - 1].text in options or word.text.startswith(options))
+        )
+
+    def _is_excluding(self, command: SimpleCommand, at: int) -> bool:
+        """Return whether the word names what the command leaves out."""
+        words = command.words
+        if words[at].text.partition("=")[0] in _EXCLUDES and "=" in words[at].text:
+            return True
+        if command.name in ("find", "gfind") and at > 1:
+            return words[at - 1].text in _WILDCARD_OPTIONS["find"] and words[at - 2].text in ("!", "-not")
+        return command.name in ("tar", "rsync", "grep", "egrep", "diff", "du") and words[at - 1].text in _EXCLUDES
+
+    def _readings(self, word: Word, shown: str, *, globs: bool = False) -> Iterator[NamedPath]:
+        for path in word_paths(word, self._values, globs=globs):
+            for reading in readings(path):
+                if not spells_nothing(reading):
+                    yield NamedPath(reading, word.text + word.rest, shown)
