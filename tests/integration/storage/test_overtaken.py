@@ -65,11 +65,11 @@ def test_a_call_whose_session_is_closed_while_it_is_recorded_is_denied_and_leave
 ):
     append, closed = stage.log.append, []
 
-    def close_first(unit, draft):
+    def close_first(unit, draft, **more):
         if not closed:
             closed.append(True)
             of_other(stage.sessions, other).close(stage.principal.tenant_id, stage.session.id)
-        append(unit, draft)
+        append(unit, draft, **more)
 
     monkeypatch.setattr(stage.log, "append", close_first)
     denied = stage.pipeline.submit(*call, stage.subject)
