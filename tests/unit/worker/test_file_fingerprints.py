@@ -193,7 +193,7 @@ def test_what_cannot_be_seen_to_takes_no_thread_for_the_rest_of_its_sandboxs_cal
 def test_a_question_that_cannot_be_put_keeps_its_sandbox_from_no_later_look(stage, looking, monkeypatch):
     ask(stage, stage.subject, 2)
 
-    def breaks(*_):
+    def breaks(*_, **__):
         raise KeyError("a defect")
 
     with monkeypatch.context() as broken:
