@@ -27,7 +27,8 @@ _MAX_TOKENS = 64
 """Characters of one partly known name that are compared; those in the middle of a longer one may be anything."""
 _MAX_NAMES = 64
 MAX_STEPS = 200_000
-"""Work on the partly known paths of one call, about 0.2 s; beyond it, a path may match."""
+"""Steps of comparing partly known names for one call, about 0.2 s; beyond them, a path may match. Doesn't count the search for
+places of `**`."""
 WORKSPACE = "workspace"
 
 _DEEP = "**"

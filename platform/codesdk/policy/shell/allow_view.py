@@ -1,7 +1,7 @@
 """Builds the allow view of a line: exactly the commands that run, or why rules can't allow it.
 
-Knows every construct that it looks through; a line with any other has no allow view. A substitution is read as a script of
-its own, and each of its commands must also be in the ask-deny view, which reads the whole line at once.
+Handles a fixed list of shell constructs; a line with any other has no allow view. A substitution is parsed as a script of
+its own, and each of its commands must also be in the ask-deny view, which parses the whole line at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNKNOWN_NAME = "the name of a command in it is only known when it runs"
 _TAKES_COMMANDS = "which the shell or programs take commands or code from"
 _WRITING = frozenset((">", ">>", ">|", "&>", "&>>"))
 _SET_OPTIONS = re.compile(r"[-+][euxfo]{1,4}|pipefail|errexit|nounset|xtrace|noglob|--")
-"""What `set` may do in a line that sets variables. `set -a` would export them."""
+"""Arguments of `set` that are allowed in a line that sets variables. `set -a` would export them."""
 _UNAFFECTED = frozenset(
     [
         *("cd", "echo", "printf", "pwd", "true", "false", ":", "test", "[", "[["),

@@ -1,4 +1,4 @@
-"""Loads and compiles what is known about commands: the packaged file, with the entries of a bundle on top."""
+"""Loads and compiles the known commands: those of the packaged file, extended by the entries of a bundle."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class FlushTimer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. What has not been written is the calls' own to write."""
+        """Stop the thread. The end of each call writes what is left of its output."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -99,7 +99,7 @@ class FlushTimer:
 class OutputLog:
     """A command's output on its way into the log: gathered by time and size, decoded per stream.
 
-    A tenth of a second after the last event, what has come since is written, whether the command prints more or not.
+    Output that has gathered is written `DELTA_S` after the last event, whether the command prints more or not.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class OutputLog:
         return self._rest
 
     def close(self) -> None:
-        """Write no more events. Waits for one that is being written."""
+        """Write no more events. Waits for the event that is being written."""
         with self._lock:
             self._closed = True
         self._timer.cancel(self)
@@ -236,7 +236,7 @@ class OutputLog:
             self._pending.append((stream, offset, text))
 
     def _is_within_rate(self) -> bool:
-        """Use the size of what is pending, as JSON. False: it is left out."""
+        """Take the size of the pending output, as JSON, from the session's rate. False: the output is left out of the log."""
         if not self._pending:
             return True
         size = sum(len(json.dumps(text, ensure_ascii=False)) + EVENT_BYTES for _, _, text in self._pending)
