@@ -38,7 +38,7 @@ _CONSTRUCTS = {
     "function_definition": "a function",
     "arithmetic_expansion": "an arithmetic expansion `$((…))`",
 }
-"""What a person calls the parser's nodes; others are named by their first word, such as `case` or `declare`."""
+"""Names of the parser's nodes in messages; others are named by their first word, such as `case` or `declare`."""
 _UNKNOWN_VALUE = "it expands something that is only known when it runs"
 _UNKNOWN_NAME = "the name of a command in it is only known when it runs"
 _TAKES_COMMANDS = "which the shell or programs take commands or code from"
@@ -52,7 +52,7 @@ _UNAFFECTED = frozenset(
         *("tee", "touch", "tr", "uniq", "wc"),
     ]
 )
-"""Commands that read no variable which a line may export, apart from colours and the language."""
+"""Commands that read no variable that a line may export, except for colours and the language."""
 _LEAVES_A_LOOP = frozenset(("break", "continue", "exit"))
 _QUIET = re.compile(r"2>[ \t]*/dev/null")
 _PLAIN_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")

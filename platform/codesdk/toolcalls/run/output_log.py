@@ -31,10 +31,10 @@ DELTA_CHARACTERS = 32 * 1024
 
 
 class FlushTimer:
-    """Writes the output of commands that have fallen silent: one thread for all calls, asleep while none has any.
+    """Writes the output of commands that have stopped printing: one thread for all calls, which sleeps if none is due.
 
-    A command that goes on printing writes its output itself, on its call's thread. So under load this thread has little
-    to do, and a slow commit delays no more than other silent commands.
+    While a command prints, its call's own thread writes its output. So this thread has little to do under load, and a slow
+    commit delays only the output of other commands that have stopped printing.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class FlushTimer:
         self._changed = threading.Condition()
         self._due: dict[OutputLog, float] = {}
         self._wakes_at = math.inf
-        """When the thread looks again. It is not woken for output that is due later, so short calls cost no wake-up."""
+        """When the thread checks again. It is not woken for output that is due later, so short calls cost no wake-up."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="codesdk-output", daemon=True)
 
@@ -112,7 +112,7 @@ class OutputLog:
         timer: FlushTimer | None = None,
         rate: ByteBuckets | None = None,
     ) -> None:
-        """`timer`: writes what a silent command has printed. Without one, that waits for more output or the end.
+        """`timer`: writes the output of a command that has stopped printing. Without one, that waits for more or the end.
 
         `rate`: by session. Output beyond it is left out of the log, as its offsets show; the artifact has it.
         """
