@@ -1,7 +1,7 @@
 """The HTML page of one approval, for a phone: no script, no external resources. Pure.
 
-First what would run, what it can do and why it is asked, then who answers; the buttons stay in reach, and what only a
-program needs is folded away. Nothing is left out.
+The order is: what would run, what it can do, why it needs approval, who answers. The buttons stay visible, and details that
+only programs need are folded. Nothing is left out.
 """
 
 from __future__ import annotations

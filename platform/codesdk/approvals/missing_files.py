@@ -64,7 +64,7 @@ def _looks_like_a_file(path: str, others: Collection[str]) -> bool:
 
 
 def _words_of_other_things(commands: Any) -> frozenset[str]:
-    """Words of commands that name other things than files, and of no other command."""
+    """Words that only commands of `_NAMES_OTHER_THINGS` have as arguments."""
     known = isinstance(commands, Sequence) and not isinstance(commands, str)
     told: dict[bool, set[str]] = {True: set(), False: set()}
     for words in commands if known else ():

@@ -1,4 +1,4 @@
-"""How far an approval is, in words: who has answered, what is still missing, how it ended. Pure."""
+"""Describes an approval's progress: who has voted, whose approval is missing, how it ended. Pure."""
 
 from __future__ import annotations
 

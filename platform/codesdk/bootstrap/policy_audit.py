@@ -1,4 +1,4 @@
-"""Keeps in the audit which policy is in force, and which files were refused, whichever process finds it first."""
+"""Records in the audit which policy is in force, and which files were refused. One process records what all of them find."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 1024 * 1024
 MAX_SHOWN = 20
-"""Problems of files that one message lists."""
+"""Problems that the message of one fault lists."""
 MAX_DEPTH = 40
 """Levels of nesting; a JSON Schema inside a manifest is the deepest document."""
 
 _READ_DIFFERENTLY = frozenset("\t\x85\u2028\u2029")
-"""YAML 1.1 breaks lines at the last three. libyaml accepts tabs where ruamel.yaml says that one can't indent a line."""
+"""YAML 1.1 breaks lines at the last three. libyaml accepts tabs as indentation, which ruamel.yaml refuses."""
 
 # A document's events come from one of two parsers: see `parse_document`.
 _Event = yaml.Event | events.Event

@@ -1,4 +1,4 @@
-"""Token buckets of bytes: a rate, and what may be used at once before it applies."""
+"""Token buckets of bytes: a rate, and a burst that may be used before it applies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from codesdk.domain.clock import Clock
 
 _REMEMBERED = 4096
-"""Buckets kept before full ones are dropped."""
+"""Number of buckets from which full ones are dropped."""
 
 
 class ByteRate(NamedTuple):
     """A limit on bytes."""
 
     per_s: int
-    """0: no limit."""
+    """Bytes per second; 0: no limit."""
     burst: int
     """Bytes that may be used before the rate applies."""
 
@@ -28,9 +28,11 @@ NO_BYTE_RATE = ByteRate(0, 0)
 @dataclass
 class _Bucket:
     left: float
-    """Negative: a debt."""
+    """Bytes; negative: a debt."""
     at: float
+    """Monotonic seconds at which `left` was computed."""
     total: int
+    """The counter's highest value, for `observe`."""
 
 
 class ByteBuckets:
@@ -67,7 +69,7 @@ class ByteBuckets:
             return bucket.left
 
     def left(self, key: Hashable) -> float:
-        """Return what is left, as far as the bucket was used before. Changes nothing."""
+        """Return the bytes left; a whole burst if the bucket was never used. Uses nothing."""
         with self._lock:
             return self._filled(key, 0).left if key in self._buckets else self.rate.burst
 

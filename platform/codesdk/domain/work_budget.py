@@ -6,8 +6,8 @@ from __future__ import annotations
 class WorkBudget:
     """Counts work in units that its user chooses (characters, comparisons), over all parts of a call.
 
-    A bound for each part isn't enough: an agent can send many parts. Nothing has to look at cancels and deadlines
-    meanwhile, because each budget is spent in about half a second at most.
+    A bound for each part isn't enough, because an agent can send many parts. A budget should last about a second at most:
+    the code that spends it checks neither cancels nor deadlines.
     """
 
     def __init__(self, units: int) -> None:

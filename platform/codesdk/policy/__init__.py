@@ -1,8 +1,8 @@
 """Policy: pure decisions on tool calls, from rules that people can read.
 
 `load_bundle` reads a directory of YAML files; `decide` gives the verdict on one call, `explain` the same with every rule's
-part in it, `may_ever_allow` what can be said of a tool before there is a call, `lint` what an author should look at, `covered_options`
-what `...` of a rule lets through.
+part in it, `may_ever_allow` what can be said of a tool before there is a call, `lint` what an author should look at,
+`covered_options` which arguments `...` of a rule excludes and lets through.
 """
 
 from __future__ import annotations

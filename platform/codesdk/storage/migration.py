@@ -25,7 +25,7 @@ _ADVISORY_LOCK = text("SELECT pg_advisory_xact_lock(4907341250)")
 _FOREIGN_KEY_CHECK = text("PRAGMA foreign_key_check")
 SCRIPTS_DIR = Path(__file__).parent / "migrations"
 HEAD = "0037"
-"""The newest migration. Alembic knows it too, but imports every migration to find it: 0.1 s for each process that starts."""
+"""The newest migration. Alembic would import every migration to find it: 0.1 s for each process that starts."""
 
 
 class SchemaUnknown(Fault):

@@ -1,4 +1,4 @@
-"""What became of a call, in a sentence for people. Pure."""
+"""Describes the state or outcome of a call in a sentence for people. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Renders what an approver must see first: the words that made policy ask, and what the call can do. Pure.
 
-Everything comes from an approval's `shown`. The approval page, terminals and messages use the same functions, so that
-they say the same.
+Everything comes from an approval's `shown`. The approval page, terminals and messages share these functions, so that their
+texts agree.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _call_text(services: Services, approval: Approval) -> str:
         found = store.find_in_scope(connection, place, approval.tool_call_id)
     if found is None:
         return ""
-    # Why a call that nobody approved was denied is what the approval's outcome says.
+    # If nobody approved the call, the approval's outcome already says why it was denied.
     approved = approval.state in (ApprovalState.APPROVED, ApprovalState.CONSUMED, ApprovalState.VOIDED)
     return describe_call(found.state, found.result if approved else None)
 

@@ -193,7 +193,7 @@ def _wrongly_enabled(file: _File, known_tools: Collection[str] | None, *, may_en
 
 
 def _commands(files: Iterable[_File], problems: list[PolicyInvalid]) -> Commands:
-    """Return what all files know about commands; each command stands in one of them."""
+    """Return the `commands` of all files. Adds a problem for each command that two files describe."""
     found: dict[str, Path] = {}
     commands: Commands = {}
     for file in files:

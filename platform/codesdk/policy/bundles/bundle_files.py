@@ -15,9 +15,9 @@ TESTS = "tests"
 _SUFFIXES = (".yaml", ".yml")
 _LOOKS_LIKE_RULES = re.compile(r"\.(ya?ml|json)", re.IGNORECASE)
 _BACKUP = re.compile(r"(~|\.(bak|backup|disabled|old|orig|rej|save|sw[a-p]|tmp))$|^\.?#", re.IGNORECASE)
-"""Copies and locks of editors, and files that were set aside on purpose: nobody expects them to be in force."""
+"""Copies and locks of editors, and files that were set aside on purpose; their rules are not meant to be in force."""
 MAX_ENTRIES = 2000
-"""Files and folders below a bundle's directory."""
+"""Most files and folders below a bundle's directory."""
 
 BundleTexts = Mapping[str, str]
 """Texts by file name: `policy.yaml` or `tests/policy.yaml`."""

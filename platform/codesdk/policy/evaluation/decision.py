@@ -129,7 +129,7 @@ class _MatchedRules:
 
     def _note_refusals(self, rule: CompiledRule, match: Match) -> None:
         for index, why in match.refusals.items():
-            # A rule that names the same arguments says more than one that is about others.
+            # The refusal of a rule on the same arguments is more helpful than that of a rule on others.
             if index not in self.refusals or self.refusals[index].endswith(OTHER_ARGUMENTS):
                 self.refusals[index] = f"the rule `{rule.id}` {why}"
 
@@ -266,7 +266,7 @@ def _cause(found: _MatchedRules, about: Sequence[CompiledRule], shell: ShellView
 
 
 def _speaker(rules: Sequence[CompiledRule]) -> CompiledRule:
-    """The rule whose reason is given: the first that has one."""
+    """The rule whose reason is shown: the first with a reason, or the first."""
     return next((rule for rule in rules if rule.rule.reason), rules[0])
 
 

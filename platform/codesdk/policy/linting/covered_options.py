@@ -1,4 +1,4 @@
-"""Says which arguments `...` of an allow rule covers or excludes, among those that run code or write."""
+"""Lists which unsafe arguments `...` of an allow rule excludes, and which it covers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_SPELLED = 400
 
 
 def covered_options(bundle: Bundle, directory: Path) -> tuple[Finding, ...]:
-    """Return for each allow rule what its `...` lets through although it runs or writes, and what it excludes.
+    """Return for each allow rule the unsafe arguments that its `...` lets through, and those that it excludes.
 
     These are notes, not problems. `directory` is that of the bundle.
     """

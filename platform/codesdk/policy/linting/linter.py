@@ -60,7 +60,7 @@ def lint(
 
 
 def unknown_groups(bundle: Bundle, directory: Path, groups: Collection[str]) -> Iterator[Finding]:
-    """Warn about groups that don't exist. No error: a group exists while it has members, and without any nobody approves."""
+    """Warn about groups without members. Not an error, because a group exists only while it has members."""
     for rule in bundle.rules:
         approval = rule.rule.approval
         later = approval.escalate.to if approval is not None and approval.escalate is not None else None

@@ -81,7 +81,7 @@ _PATHSPECS = frozenset(
         *("restore", "rm", "show", "stash", "status"),
     ]
 )
-"""Subcommands of git that read wildcards themselves."""
+"""Subcommands of git that expand wildcards themselves."""
 _WILDCARD_OPTIONS = {
     **dict.fromkeys(("rg", "grep", "egrep", "fgrep", "zgrep", "rsync", "tar"), ("-g", "--glob", "--iglob", "--include")),
     **dict.fromkeys(("find", "gfind"), ("-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename")),
@@ -100,7 +100,7 @@ class NamedPath(NamedTuple):
     command: str = ""
     """The command that names it."""
     certain: bool = True
-    """The word is a path if it is one at all; otherwise it stands in program text or in an unreadable line."""
+    """False: the word comes from program text or an unreadable line, so it may be no path at all."""
 
 
 class ReadDirectory(NamedTuple):
@@ -277,7 +277,7 @@ class _CommandPaths:
             yield from self._readings(word, shown, globs=at in wildcards)
 
     def _wildcards(self, command: SimpleCommand) -> frozenset[int]:
-        """Return the indexes of words whose wildcards the command reads itself."""
+        """Return the indexes of words whose wildcards the command expands itself."""
         words = command.words
         if command.name == "git":
             if not any(word.text in _PATHSPECS for word in words[1:]):

@@ -1,8 +1,8 @@
 """Compares path patterns with paths that may be known only in part.
 
 A path is a text in which the marks below stand for what a shell or program fills in when it runs: `.e*` may become
-`.env`. Such a path *may* match a pattern if both have a path in common, and if the path spells a part of the name that the
-pattern spells: `*` and `$X` alone may be anything, and count as nothing.
+`.env`. Such a path *may* match a pattern if both have a path in common, and if the path contains a character of the name
+that the pattern contains, too. `*` and `$X` alone could be anything, and never match.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MAX_TOKENS = 64
 """Characters of one partly known name that are compared; those in the middle of a longer one may be anything."""
 _MAX_NAMES = 64
 MAX_STEPS = 200_000
-"""Work on the partly known paths of one call, about 0.2 s; beyond it, a path may match."""
+"""Steps of comparing partly known names for one call, about 0.2 s; beyond them, a path may match. Doesn't count the search for
+places of `**`."""
 WORKSPACE = "workspace"
 
 _DEEP = "**"
@@ -245,7 +246,7 @@ class PathSet:
         if fit is Fit.NO:
             return False, False
         fits, spelled = self._sequence(wanted, where, index + 1, at + 1, whole=whole)
-        # A visible name such as `config.json` says little where the pattern also names a hidden directory.
+        # A visible name such as `config.json` is weak evidence if the pattern also has a hidden directory.
         counts = name.hidden or not any(other.hidden for other in wanted)
         return fits, fits and (spelled or (fit is Fit.YES and counts))
 
@@ -296,7 +297,7 @@ def _next(
         if pattern and pattern != (ANY,):
             yield at + 1, there, spelled
     if pattern and text and (ANY,) not in (pattern, text) and _common(pattern[0], text[0]):
-        # The dot of an extension spells nothing: `README.*` is no `*.pem`.
+        # The dot of an extension is no evidence: `README.*` is not `*.pem`.
         says = len(pattern[0]) == 1 and pattern[0] != ONE and (pattern[0] != "." or at == 0)
         yield at + 1, there + 1, spelled or says
 

@@ -55,7 +55,7 @@ def _expanded(raw: str, values: Values, depth: int) -> list[str]:
 
 
 def _step(raw: str, at: int, values: Values, depth: int) -> tuple[list[str], int]:  # noqa: PLR0911 (a branch for each expansion)
-    """Return the alternatives of what stands at a position, and the position after it."""
+    """Return the alternatives of the character or expansion at a position, and the position after it."""
     char = raw[at]
     if ansi := _ANSI.match(raw, at):
         return [unquote(ansi[0]).text], ansi.end()

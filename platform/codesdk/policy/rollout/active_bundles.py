@@ -54,7 +54,7 @@ class DirectoryLayer(ReloadedFiles[Bundle]):
     def __init__(
         self, directory: Path, known_tools: Collection[str], *, tenant: bool = False, enforce_tests: bool = True
     ) -> None:
-        """Load the directory. `known_tools` without the tools themselves, only names, can't run the bundle's tests.
+        """Load the directory. If `known_tools` has only names, not the tools by name, the bundle's tests don't run.
 
         Raises:
             PolicyInvalid: the bundle is invalid, or fails one of its own tests and `enforce_tests` is set.
@@ -64,7 +64,7 @@ class DirectoryLayer(ReloadedFiles[Bundle]):
         self._is_tenants = tenant
         self._enforce_tests = enforce_tests
         self._refused: tuple[dict[str, str], PolicyInvalid] | None = None
-        """The texts that were refused with the tools of today, and why: a poll need not compile and test them again."""
+        """The texts that were refused with the current tools, and why, so that a poll doesn't compile and test them again."""
         self._tools = tools_fingerprint(self._known_tools)
         what = f"rules of {directory.name}" if tenant else "shared rules"
         super().__init__(what, partial(_files, directory), self._load_bundle)

@@ -1,7 +1,7 @@
 """Builds the allow view of a line: exactly the commands that run, or why rules can't allow it.
 
-Knows every construct that it looks through; a line with any other has no allow view. A substitution is read as a script of
-its own, and each of its commands must also be in the ask-deny view, which reads the whole line at once.
+Handles a fixed list of shell constructs; a line with any other has no allow view. A substitution is parsed as a script of
+its own, and each of its commands must also be in the ask-deny view, which parses the whole line at once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _CONSTRUCTS = {
     "function_definition": "a function",
     "arithmetic_expansion": "an arithmetic expansion `$((…))`",
 }
-"""What a person calls the parser's nodes; others are named by their first word, such as `case` or `declare`."""
+"""Names of the parser's nodes in messages; others are named by their first word, such as `case` or `declare`."""
 _UNKNOWN_VALUE = "it expands something that is only known when it runs"
 _UNKNOWN_NAME = "the name of a command in it is only known when it runs"
 _TAKES_COMMANDS = "which the shell or programs take commands or code from"
 _WRITING = frozenset((">", ">>", ">|", "&>", "&>>"))
 _SET_OPTIONS = re.compile(r"[-+][euxfo]{1,4}|pipefail|errexit|nounset|xtrace|noglob|--")
-"""What `set` may do in a line that sets variables. `set -a` would export them."""
+"""Arguments of `set` that are allowed in a line that sets variables. `set -a` would export them."""
 _UNAFFECTED = frozenset(
     [
         *("cd", "echo", "printf", "pwd", "true", "false", ":", "test", "[", "[["),
@@ -52,7 +52,7 @@ _UNAFFECTED = frozenset(
         *("tee", "touch", "tr", "uniq", "wc"),
     ]
 )
-"""Commands that read no variable which a line may export, apart from colours and the language."""
+"""Commands that read no variable that a line may export, except for colours and the language."""
 _LEAVES_A_LOOP = frozenset(("break", "continue", "exit"))
 _QUIET = re.compile(r"2>[ \t]*/dev/null")
 _PLAIN_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")

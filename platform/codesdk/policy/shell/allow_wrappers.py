@@ -140,7 +140,7 @@ def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, li
         at += 1
     if at >= len(words) or not _is_literal(words[at]) or words[at].text.startswith("-") or not words[at].text:
         return None, []
-    # With `-n` or `-L`, the order decides which one counts, so the string counts as one of several.
+    # With `-n` or `-L` as well, the last option wins, so the replacement string is treated as one of several.
     return at, replaced * 2 if counted else replaced
 
 

@@ -76,7 +76,7 @@ def _join(parts: Sequence[str]) -> list[str] | None:
 
 
 def _sequence(inner: str) -> list[str] | None:
-    """Return the members of `1..3` or `a..e`. With a step or leading zeros, the form is left to a person."""
+    """Return the members of `1..3` or `a..e`. None for a step or leading zeros, so that a person decides."""
     numbers, letters = _NUMBERS.fullmatch(inner), _LETTERS.fullmatch(inner)
     if numbers and all(str(int(end)) == end for end in numbers.groups()):
         first, last = int(numbers[1]), int(numbers[2])

@@ -54,7 +54,7 @@ PHRASES = {
     CommandEffect.READS: "only reads or prints",
     CommandEffect.UNKNOWN: "unknown effect",
 }
-"""In words, in the order in which they are said."""
+"""In words, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _fitting_rows(name: str, words: Sequence[Word]) -> list[Row]:
 
 
 def _unclear(name: str, words: Sequence[Word], effects: set[CommandEffect]) -> Iterator[int]:
-    """Words with which a command may do more than the table says."""
+    """Indexes of words with which a command may do more than the table has."""
     known = known_commands().find(name)
     if known is None or known.arguments is not None or not effects <= _LIMITED:
         return
@@ -201,7 +201,7 @@ def _unclear(name: str, words: Sequence[Word], effects: set[CommandEffect]) -> I
 
 
 def _operands(name: str, words: Sequence[Word]) -> list[int]:
-    """Indexes of the words that are no options; the value of an option that the table knows is none either."""
+    """Indexes of the operands: words that are neither options nor the value of an option in `VALUED_OPTIONS`."""
     valued = VALUED_OPTIONS.get(name, frozenset())
     found: list[int] = []
     index = 1

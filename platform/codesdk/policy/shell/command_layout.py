@@ -1,7 +1,7 @@
-"""Where the commands of a line are written, so that a person can be shown them in it. Pure.
+"""Finds the character positions of a line's commands, so that they can be marked for approvers. Pure.
 
-A command that another one runs is found in its place too: behind a wrapper, in a script in quotes, in a substitution.
-Where a quoted script is not written literally (it has escapes), its commands have the place of the whole word.
+A nested command is found as well: behind a wrapper, in a script in quotes, in a substitution. If a quoted script is not
+written literally (it has escapes), its commands get the position of the whole word.
 """
 
 from __future__ import annotations

@@ -86,7 +86,6 @@ class ShellViews:
     """Values that variables may get, by variable; without one, elements of arrays and here-strings."""
     inputs: tuple[str, ...] = ()
     """Texts that commands may read: here-documents and the call's standard input."""
-
     moves_in_loop: bool = False
     """A loop of the allow view changes the directory, so that where its commands run is not known."""
 

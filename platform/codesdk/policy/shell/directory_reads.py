@@ -129,7 +129,7 @@ def directory_reads(command: SimpleCommand, *, names_are_used: bool) -> Iterator
 
 
 def pattern_argument(command: SimpleCommand) -> int | None:
-    """Return the index of the word that a search looks for; None if no word is certainly that."""
+    """Return the index of the word that is the pattern of a search; None if that is not certain."""
     values = _SEARCH_VALUES.get(command.name)
     start = 1
     if command.name == "git":

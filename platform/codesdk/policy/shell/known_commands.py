@@ -1,4 +1,4 @@
-"""Loads and compiles what is known about commands: the packaged file, with the entries of a bundle on top."""
+"""Loads and compiles the known commands: those of the packaged file, extended by the entries of a bundle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNKNOWN = CommandOptions()
 _ALL_OPERANDS = 1_000_000
 _RUNS_ARGUMENTS = CommandOptions(arguments=ArgumentEffect.RUNS)
 _RUN_COMMANDS = frozenset((*SHELLS, *WRAPPERS, *ARGUMENTS_AS_SCRIPT)) - frozenset(CHECKS)
-"""Commands that run their arguments, unless the data or a check says more about them."""
+"""Commands that run their arguments, unless the data file or a check describes them."""
 
 
 @cache
@@ -69,7 +69,7 @@ def read_commands(path: Path) -> Commands:
 
 
 def compile_commands(commands: Commands) -> KnownCommands:
-    """Return these commands together with those that only code knows; each is compiled when it is first needed."""
+    """Return these commands, and those that only have a check. Each is compiled when it is first needed."""
     by_name = _by_name(commands)
     return _lazily(by_name, by_name)
 

@@ -46,7 +46,7 @@ EFFECT_PHRASES = {
     ArgumentEffect.NETWORK: "sends or fetches data",
     None: "can run or write something",
 }
-"""What people are told about an argument that `...` doesn't cover."""
+"""Descriptions, for messages, of an argument that `...` doesn't cover."""
 
 
 class Fit(IntEnum):
@@ -90,7 +90,7 @@ class Pattern:
     known: KnownCommands = field(default_factory=known_commands, repr=False)
     """The commands whose unsafe arguments `...` doesn't cover."""
     programs_in: Callable[[str], bool] | None = None
-    """Whether a program in this folder of the workspace counts as named without its path."""
+    """Whether programs in this folder of the workspace match by their name alone."""
     write_beneath: tuple[str, ...] = ()
     """Folders of the workspace into which the command's output may be redirected."""
     background: bool = False
@@ -122,7 +122,7 @@ class Pattern:
         return self.tokens[0].fits(command.words[0].text) or self.tokens[0].fits(command.name)
 
     def _is_vouched(self, command: SimpleCommand, places: LinePlaces) -> bool:
-        """Return whether the command is named by a path into a folder whose programs count by name."""
+        """Return whether the command is named by a path into a folder of `programs_in`."""
         if self.programs_in is None or "/" not in command.words[0].text or not self.tokens[0].fits(command.name):
             return False
         programs = places.programs(command.words[0].text)

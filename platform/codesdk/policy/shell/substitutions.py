@@ -1,4 +1,4 @@
-"""Finds where a substitution ends, with the exceptions of bash's grammar left to a person."""
+"""Finds where a substitution ends. Gives up on constructs that parsers may read differently, so that a person decides."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class UnsafeArgument(NamedTuple):
     """An argument that `...` doesn't cover."""
 
     at: int
-    """Index of its word; 0 if the command itself is unsafe as it stands."""
+    """Index of its word; 0 if the command is unsafe without any argument."""
     effect: ArgumentEffect | None = None
     """None if it can run or write something, depending on a value."""
 
@@ -245,7 +245,7 @@ class _Reading:
         self._depth -= 1
 
     def _has_option(self, known: KnownCommand, start: int) -> bool:
-        """Return whether one of the options with which the command does nothing stands after it."""
+        """Return whether one of the options of `unless` is among the words after the command."""
         for word in self._words[start + 1 :]:
             if word.text == "--" or not word.literal:
                 return False

@@ -24,7 +24,7 @@ _VALUE = re.compile(
 _FIRST_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})')
 _NAMED_OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9-]*=")
 PIPE_FOLDER = "/dev/fd/"
-"""What the name that stands for a process substitution starts with."""
+"""Begin of the path that replaces a process substitution."""
 _ENDS_A_WORD = frozenset(" \t\n;&|()<>")
 _ESCAPED_IN_DOUBLE_QUOTES = frozenset('$`"\\\n')
 

@@ -107,6 +107,9 @@ def enter_domain() -> bool:
 
     A process in a domain can't trace, read or write the memory, descriptors or environment of one outside, even with the
     same uid. Returns False where the kernel has no Landlock, or one that would forbid renames as well.
+
+    Raises:
+        OSError: the kernel refuses a domain although it has Landlock.
     """
     null, zero = ctypes.c_void_p(None), ctypes.c_ulong(0)
     if int(_libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), null, zero, ctypes.c_ulong(1))) < _LANDLOCK_WITH_REFER:

@@ -1,7 +1,7 @@
 """Limits on what logs and calls take in the database: a tenant's quota, and each session's rate (ADR 46).
 
-Checked before a call is recorded, never afterwards: whatever has started records its output and its end. That may exceed
-the quota, and it puts the session into debt, which it pays off before its next call.
+Checked before a call is recorded or started, never afterwards: a call that has started records its output and its end. This
+may exceed the quota, and it puts the session into debt: its next call waits until the rate has made up for it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from codesdk.tenancy.quotas import Quota, TenantQuotas
 CALL_RESERVE_BYTES = 64 * 1024
 """Kept free for the end of each call in progress: what a command's shown output takes."""
 USAGE_S = 1.0
-"""Seconds that a tenant's usage is believed before it is summed up again."""
+"""Seconds for which a tenant's usage is cached before it is summed up again."""
 FULL_RETRY_S = 60.0
 """Seconds after which a refused caller may try again: somebody must remove sessions first, or raise the limit."""
 USAGE_SHARE = 50
-"""A sum that takes long is believed that many times as long, so that it takes a fiftieth of a thread."""
+"""A sum is cached for at least this many times as long as it took, so that summing uses at most a fiftieth of a thread."""
 
 
 class LogRefusal(NamedTuple):
@@ -52,7 +52,11 @@ class LogLimits:
         self._tenants: dict[TenantId, _Usage] = {}
 
     def check_early(self, tenant: TenantId, session: SessionId) -> LogRefusal | None:
-        """Why a call of that session is refused, as far as it is known before its transaction. May read the usage."""
+        """Why a call of that session is refused, as far as it is known before its transaction. May read the database.
+
+        Raises:
+            StorageUnavailable: the usage could not be read.
+        """
         return self._check_tenant(tenant) or self._refusal_of_session(self._sessions.left(session))
 
     def check_session(self, session: SessionId, log_bytes: int) -> LogRefusal | None:
@@ -60,9 +64,9 @@ class LogLimits:
         return self._refusal_of_session(self._sessions.observe(session, log_bytes))
 
     def check_claim(self, session: SessionId, log_bytes: int) -> LogRefusal | None:
-        """Why a call that was recorded earlier is not started: those started before have put the session deep into debt.
+        """Why a call that was recorded earlier is not started: earlier calls have put the session deep into debt.
 
-        Only beyond a whole burst, so that a person's approval is not voided for little.
+        Only if the debt exceeds a whole burst, so that a small one doesn't void a person's approval.
         """
         left = self._sessions.observe(session, log_bytes)
         return self._refusal_of_session(left) if left < -self._sessions.rate.burst else None
@@ -73,7 +77,7 @@ class LogLimits:
             known = self._tenants.get(tenant, _Usage(None, 0.0))
             if now < known.until:
                 return known.refusal
-            # One thread reads, and the others go by what was known.
+            # One thread reads; the others use the last result meanwhile.
             self._tenants[tenant] = known._replace(until=now + USAGE_S)
         refusal = self._read_usage(tenant)
         took_s = self._clock.monotonic() - now

@@ -31,10 +31,10 @@ DELTA_CHARACTERS = 32 * 1024
 
 
 class FlushTimer:
-    """Writes the output of commands that have fallen silent: one thread for all calls, asleep while none has any.
+    """Writes the output of commands that have stopped printing: one thread for all calls, which sleeps if none is due.
 
-    A command that goes on printing writes its output itself, on its call's thread. So under load this thread has little
-    to do, and a slow commit delays no more than other silent commands.
+    While a command prints, its call's own thread writes its output. So this thread has little to do under load, and a slow
+    commit delays only the output of other commands that have stopped printing.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class FlushTimer:
         self._changed = threading.Condition()
         self._due: dict[OutputLog, float] = {}
         self._wakes_at = math.inf
-        """When the thread looks again. It is not woken for output that is due later, so short calls cost no wake-up."""
+        """When the thread checks again. It is not woken for output that is due later, so short calls cost no wake-up."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="codesdk-output", daemon=True)
 
@@ -51,7 +51,7 @@ class FlushTimer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. What has not been written is the calls' own to write."""
+        """Stop the thread. The end of each call writes what is left of its output."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -99,7 +99,7 @@ class FlushTimer:
 class OutputLog:
     """A command's output on its way into the log: gathered by time and size, decoded per stream.
 
-    A tenth of a second after the last event, what has come since is written, whether the command prints more or not.
+    Output that has gathered is written `DELTA_S` after the last event, whether the command prints more or not.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class OutputLog:
         timer: FlushTimer | None = None,
         rate: ByteBuckets | None = None,
     ) -> None:
-        """`timer`: writes what a silent command has printed. Without one, that waits for more output or the end.
+        """`timer`: writes the output of a command that has stopped printing. Without one, that waits for more or the end.
 
         `rate`: by session. Output beyond it is left out of the log, as its offsets show; the artifact has it.
         """
@@ -173,7 +173,7 @@ class OutputLog:
         return self._rest
 
     def close(self) -> None:
-        """Write no more events. Waits for one that is being written."""
+        """Write no more events. Waits for the event that is being written."""
         with self._lock:
             self._closed = True
         self._timer.cancel(self)
@@ -236,7 +236,7 @@ class OutputLog:
             self._pending.append((stream, offset, text))
 
     def _is_within_rate(self) -> bool:
-        """Use the size of what is pending, as JSON. False: it is left out."""
+        """Take the size of the pending output, as JSON, from the session's rate. False: the output is left out of the log."""
         if not self._pending:
             return True
         size = sum(len(json.dumps(text, ensure_ascii=False)) + EVENT_BYTES for _, _, text in self._pending)

@@ -18,7 +18,7 @@ _EVENT_BYTES = 128
 
 
 def upgrade() -> None:
-    """Sessions of before are counted once, which reads the whole log: about a gigabyte in some seconds."""
+    """Count existing sessions once, which reads the whole log: about a gigabyte in a few seconds."""
     op.add_column("sessions", sa.Column("log_bytes", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     is_sqlite = op.get_bind().dialect.name == "sqlite"
 
