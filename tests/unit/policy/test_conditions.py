@@ -141,9 +141,9 @@ def test_a_regular_expression_that_cannot_be_used_is_an_error_at_load(write_bund
 def test_a_regular_expression_over_a_long_list_takes_bounded_time_and_denies_if_it_takes_too_much(write_bundle):
     bundle = bundle_of(write_bundle, "deny", 'args.list.exists(x, x.matches(r"(a?){500}a{500}"))')
     began = time.process_time()
-    assert effect(bundle, {"list": ["b"] * 9000}) is ASK
+    assert effect(bundle, {"list": ["b"] * 4000}) is ASK
     assert time.process_time() - began < 5  # CEL's own function took a minute
     began = time.process_time()
     assert effect(bundle, {"list": ["b" * 20_000] * 200}) is DENY
-    assert time.process_time() - began < 30
+    assert time.process_time() - began < 10
     assert effect(bundle, {"list": ["b"]}) is ASK

@@ -129,6 +129,22 @@ def test_a_program_by_path_is_another_program_unless_an_author_vouches_for_its_f
         assert decide_line(vouched, line).effect is Effect.ASK, line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"find sub -execdir .venv/bin/pytest {} \;",
+        r"find sub -name x -execdir .venv/bin/pytest -q \;",
+        "env -C sub .venv/bin/pytest",
+        "env --chdir=sub .venv/bin/pytest",
+        "pytest -q && find sub -execdir .venv/bin/pytest {} +",
+    ],
+)
+def test_a_vouched_program_is_no_other_one_of_the_same_path_elsewhere(write_bundle, line):
+    bundle = write_bundle(RULE + "{any_of: [[pytest, ...], [find, ...]], programs_in: .venv/bin}}]\n")
+    assert decide_line(bundle, ".venv/bin/pytest -q").effect is Effect.ALLOW
+    assert decide_line(bundle, line).effect is not Effect.ALLOW
+
+
 def test_where_a_call_runs_decides_which_program_a_path_names(write_bundle):
     bundle = write_bundle(RULE + "{any_of: [[pytest, ...]], programs_in: [api/.venv/bin]}}]\n")
     for given_input, effect in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from codesdk.domain.decisions import Classification, Effect
@@ -128,6 +130,35 @@ def test_an_allow_with_arguments_covers_only_those_that_it_lists(write_bundle, l
     given = {"command": line, "cwd": "/etc"}
     elsewhere = decide(Call(name="workspace.exec", input=given), REGISTRY["workspace.exec"], subject(), bundle)
     assert elsewhere.effect is ASK
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git -C /etc log src/a",
+        "git --git-dir=/x/.git --work-tree /x log src/a",
+        r"find /etc -execdir cat src/passwd \;",
+        "make -C /etc src/a",
+    ],
+)
+def test_listed_arguments_are_those_of_the_workspace(write_bundle, line):
+    bundle = write_bundle(
+        "default: ask\nenable: [workspace.exec]\nrules:\n- {id: it, effect: allow, command: "
+        "{any_of: [[git, log, ...], [cat, ...], [make, ...]], arguments: ['src/**', -n], trust_arguments: true}}\n"
+        "- {id: find, effect: allow, command: {any_of: [[find, ...]]}}\n"
+    )
+    assert decide_line(bundle, "git log -n src/a").effect is ALLOW
+    assert decide_line(bundle, line).effect is ASK
+
+
+def test_a_pattern_with_many_deep_parts_takes_bounded_time(write_bundle):
+    bundle = write_bundle(
+        "default: deny\nenable: [workspace.exec]\nrules:\n- {id: it, effect: deny, paths: {any_of: ['a/**/b/**/c/**/d/**/e']}}\n"
+        "- {id: all, effect: allow, tool: workspace.exec, command: {any_of: [[cat, ...]]}}\n"
+    )
+    began = time.process_time()
+    decide_line(bundle, " ".join(["cat", *["a/b/c/d/" * 30 + "f"] * 200]))
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.known_commands import known_commands
 from codesdk.policy.shell.patterns import OTHER_ARGUMENTS, REST, Fit, Pattern, Token
 from codesdk.policy.shell.unsafe_options import KnownCommands
-from codesdk.policy.shell.workspace_paths import LinePlaces
+from codesdk.policy.shell.workspace_paths import LinePlaces, moves, runs_elsewhere
 
 
 class MatchOutcome(Enum):
@@ -65,7 +65,6 @@ _CERTAINTY = {
     outcome: at
     for at, outcome in enumerate((MatchOutcome.NO, MatchOutcome.UNSEEN, MatchOutcome.MAYBE, MatchOutcome.YES))
 }
-_CHANGES_FOLDER = frozenset(("cd", "pushd", "popd"))
 NO = Match(MatchOutcome.NO)
 YES = Match(MatchOutcome.YES)
 
@@ -242,7 +241,9 @@ class CompiledMatcher:
         listed = next((pattern.arguments for pattern in self.patterns if pattern.arguments is not None), None)
         if listed is None:
             return ""
-        if folder not in (None, ".", WORKSPACE) or any(command.name in _CHANGES_FOLDER for command in shell.seen):
+        if folder not in (None, ".", WORKSPACE) or any(
+            moves(command) or runs_elsewhere(command) for command in shell.seen
+        ):
             return "its arguments count from the workspace, and the line runs in another directory"
         for word in shell.redirections:
             if word.text != "/dev/null" and not word.text.isdigit() and not listed(word):

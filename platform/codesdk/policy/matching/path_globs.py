@@ -224,7 +224,7 @@ class PathSet:
         best = Fit.NO
         for at in range(len(where) if anywhere else 1):
             fits, spelled = self._sequence(pattern.names, where, 0, at, whole=False)
-            if fits and names.known:
+            if fits and names.known and self._steps <= MAX_STEPS:
                 return Fit.YES
             if fits and spelled:
                 best = Fit.MAYBE
@@ -234,6 +234,9 @@ class PathSet:
         self, wanted: Sequence[_Name], where: Sequence[str], index: int, at: int, *, whole: bool
     ) -> tuple[bool, bool]:
         """Return whether names of a pattern match names of a path from `at` on, and whether the path spells one of them."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:  # a pattern with several `**` against a long path
+            return True, True
         if index == len(wanted):
             return (not whole or at == len(where)), False
         name = wanted[index]

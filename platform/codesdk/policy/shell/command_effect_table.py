@@ -20,11 +20,11 @@ class Row(NamedTuple):
 
 _READS = """
 arch basename base32 base64 bat cal cat cksum cmp column comm cut date df diff dirname du echo env expand expr factor false
-file fmt fold free getconf getent grep egrep fgrep groups head hexdump hostname id jq less locale ls lsblk lscpu md5sum nl
+file fmt fold free getconf getent grep egrep fgrep groups head hexdump id jq less locale ls lsblk lscpu md5sum nl
 nproc numfmt od paste pr printenv printf ps pwd readlink realpath rev rg sdiff seq sha1sum sha224sum sha256sum sha384sum
 sha512sum shuf sleep sort stat strings sum tac tail test [ [[ : tr tree true tsort tty type uname unexpand uniq uptime users
 vmstat wc which who whoami xxd yes cd pushd popd set umask sed awk gawk mawk find fd command exit return unset
-shift wait dmesg lsof ss netstat pgrep top zcat zgrep yq sqlite3
+shift wait dmesg lsof ss netstat pgrep top zcat zgrep yq
 """
 _TABLE = """
 rm                              deletes
@@ -164,7 +164,7 @@ git fetch                       network writes
 git pull                        network overwrites
 git ls-remote                   network
 git push                        publishes
-git push : -f --force --force-with-lease --force-if-includes --mirror --prune -d --delete +  rewrites-history
+git push : -f --force --force-with-lease --force-if-includes --mirror --prune -d --delete + :  rewrites-history
 git submodule                   reads
 git submodule update            network overwrites
 git submodule add               network writes

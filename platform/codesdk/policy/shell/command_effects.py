@@ -14,8 +14,9 @@ from enum import StrEnum
 from codesdk.policy.shell.command_effect_table import ROWS, VALUED_OPTIONS, Row
 from codesdk.policy.shell.commands import SimpleCommand
 from codesdk.policy.shell.known_commands import known_commands
-from codesdk.policy.shell.nested_command_wrappers import ARGUMENTS_AS_SCRIPT, ASSIGNED_SCRIPT, SHELLS, WRAPPERS
+from codesdk.policy.shell.nested_command_wrappers import ARGUMENTS_AS_SCRIPT, SHELLS, WRAPPERS
 from codesdk.policy.shell.nested_commands import nested_commands
+from codesdk.policy.shell.variables import is_dangerous
 from codesdk.policy.shell.words import Word
 
 
@@ -77,7 +78,7 @@ class CommandEffects:
 def command_effects(command: SimpleCommand) -> CommandEffects | None:
     """What a command itself can do. None if it only runs another command, which has effects of its own."""
     words = command.words
-    if any(_changes_programs(name) for name, _ in command.assignments):
+    if any(is_dangerous(name) for name, _ in command.assignments):
         return CommandEffects(command, frozenset((CommandEffect.UNKNOWN,)))
     if not words:
         return None
@@ -109,7 +110,6 @@ def all_effects(commands: Iterable[SimpleCommand]) -> tuple[CommandEffects, ...]
 _SYSTEM_DIRECTORIES = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/")
 _NOT_A_SCRIPT = frozenset(("-c", "-m", "-e", "--eval", "-"))
 _INTERPRETER = re.compile(r"(python|pypy|node|nodejs|deno|ruby|perl|php|lua|Rscript|tsx|ts-node|bun)[0-9.]*")
-_PROGRAM_VARIABLES = re.compile(r"PATH|LD_\w+|PYTHON\w+|NODE_OPTIONS|RUBYOPT|PERL5\w*|GIT_\w+|IFS|CDPATH")
 _SWITCHES_USER = frozenset(("sudo", "doas", "su", "runuser", "pkexec", "gosu", "su-exec", "setpriv"))
 _DECLARES = frozenset(("export", "declare", "typeset", "readonly", "local"))
 _WRAPPER_EFFECTS = {
@@ -124,10 +124,6 @@ _LIMITED = frozenset((CommandEffect.READS, CommandEffect.NETWORK))
 _MAX_SHOWN = 40
 
 
-def _changes_programs(name: str) -> bool:
-    return ASSIGNED_SCRIPT.fullmatch(name) is not None or _PROGRAM_VARIABLES.fullmatch(name) is not None
-
-
 def _of_name(name: str, words: Sequence[Word]) -> tuple[frozenset[CommandEffect], tuple[int, ...]]:
     """The effects and the decisive words of a command that is looked for on the PATH."""
     if name in SHELLS or name in ("source", ".") or _INTERPRETER.fullmatch(name):
@@ -135,7 +131,7 @@ def _of_name(name: str, words: Sequence[Word]) -> tuple[frozenset[CommandEffect]
     if name in _SWITCHES_USER:
         return frozenset((CommandEffect.OTHER_USER,)), ()
     if name in _DECLARES:
-        unsafe = any(_changes_programs(word.text.partition("=")[0]) or not word.text for word in words[1:])
+        unsafe = any(is_dangerous(word.text.partition("=")[0]) or not word.text for word in words[1:])
         return frozenset((CommandEffect.UNKNOWN if unsafe else CommandEffect.READS,)), ()
     is_wrapper = name in WRAPPERS or name in ARGUMENTS_AS_SCRIPT
     if is_wrapper and any(inner.words or inner.script for inner in nested_commands(name, words)):
@@ -218,7 +214,7 @@ def _operands(name: str, words: Sequence[Word]) -> list[int]:
 def _option_indexes(name: str, words: Sequence[Word], options: frozenset[str]) -> Iterator[int]:
     """Indexes of the words that are, or contain, one of these options: `-rf` has `-f`, `--force=yes` is `--force`.
 
-    `+` stands for any word that begins with it: the forced refspec of `git push origin +main`.
+    `+` and `:` stand for any word that begins with them: `git push origin +main` is forced, `:main` deletes the branch.
     """
     if not options:
         return
@@ -235,7 +231,7 @@ def _option_indexes(name: str, words: Sequence[Word], options: frozenset[str]) -
             return
         skip = text in valued
         bare = name == "tar" and index == 1 and not text.startswith("-")
-        if text.partition("=")[0] in options or ("+" in options and text.startswith("+")):
+        if text.partition("=")[0] in options or (text[:1] in ("+", ":") and text[0] in options):
             yield index
         elif text.startswith("--"):
             if any(option.startswith(text.partition("=")[0]) for option in options if len(text) > 4):  # noqa: PLR2004

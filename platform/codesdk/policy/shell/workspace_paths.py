@@ -13,6 +13,11 @@ _WORKSPACE = "/workspace"
 _MAX_MOVES = 3
 """Changes of directory in a line; with more, where its commands run is not tracked."""
 _MOVES = frozenset(("cd", "pushd", "popd"))
+_FOLDER_OPTIONS = frozenset(
+    ["--chdir", "--cwd", "--directory", "--git-dir", "--prefix", "--project", "--root", "--work-tree", "--workdir"]
+)
+_LINES_AROUND = frozenset(("rg", "grep", "egrep", "fgrep", "zgrep", "ag", "ack", "diff"))
+"""Commands whose `-C` is a number of lines."""
 
 
 class LinePlaces:
@@ -27,6 +32,8 @@ class LinePlaces:
     def folders(self) -> tuple[str, ...]:
         """Every directory in which a command may run, whether or not each `cd` works; none if that is not known."""
         found = [self._start]
+        if any(map(runs_elsewhere, self._commands)):
+            return ()
         moved = [command.words for command in self._commands if moves(command)]
         if len(moved) > _MAX_MOVES or (moved and self._moves_in_loop):
             return ()
@@ -64,6 +71,18 @@ def _surroundings(program: str) -> str:
     """Return the directory of the program's directory (`.venv` of `.venv/bin/pytest`), or its own at the top."""
     folder = posixpath.dirname(program)
     return posixpath.dirname(folder) or folder or program
+
+
+def runs_elsewhere(command: SimpleCommand) -> bool:
+    """Return whether an option may make the command, or one that it runs, work in another directory than the line."""
+    whole = command.context.whole or command  # `find` is looked at without its `-execdir`
+    for word in whole.words[1:]:
+        option = word.text.partition("=")[0]
+        if option in ("-execdir", "-okdir") or option in _FOLDER_OPTIONS:
+            return True
+        if word.text.startswith("-C") and whole.name not in _LINES_AROUND:
+            return True
+    return False
 
 
 def moves(command: SimpleCommand) -> bool:
