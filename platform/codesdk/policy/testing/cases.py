@@ -105,7 +105,7 @@ class Expectation:
 
     def judge(self, tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool) -> Decision:
         """Decide the call under the bundle, with the tools of the tests."""
-        if self.enable:
+        if not self.enable <= bundle.enabled:
             bundle = replace(bundle, enabled=bundle.enabled | self.enable)
         return evaluate(self.trial, {**tools, **self.tools} if self.tools else tools, bundle, every=every)
 
@@ -180,8 +180,11 @@ def run_cases(
     expectations: Iterable[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = True
 ) -> Iterator[CaseResult]:
     """Run the tests. `every` puts all rules into the trace, which coverage needs."""
+    enabling: dict[frozenset[str], Bundle] = {}  # a bundle indexes its rules once
     for expectation in expectations:
-        decision = expectation.judge(tools, bundle, every=every)
+        if expectation.enable not in enabling:
+            enabling[expectation.enable] = replace(bundle, enabled=bundle.enabled | expectation.enable)
+        decision = expectation.judge(tools, enabling[expectation.enable], every=every)
         yield CaseResult(expectation, decision, expectation.mismatch(decision))
 
 
