@@ -246,7 +246,7 @@ class CompiledMatcher:
         ):
             return "its arguments count from the workspace, and the line runs in another directory"
         for word in shell.redirections:
-            if word.text != "/dev/null" and not word.text.isdigit() and not listed(word):
+            if word.text != "/dev/null" and not (word.text.isascii() and word.text.isdigit()) and not listed(word):
                 return f"does not cover the file `{word.text[:40]}` of a redirection"
         return ""
 

@@ -182,6 +182,8 @@ class AllowView:
 
     def _redirect(self, script: Script, node: Node, place: _Place) -> tuple[str | None, ...]:
         """Check a redirection, and return the files that it writes."""
+        if script.source[node.start_byte - 1 : node.start_byte] == b"}":
+            raise _Refused("a redirection in it may set a variable")  # `{PATH}>file`
         if node.type == "file_redirect":
             return self._file_redirect(script, node, place)
         if len(script.here_documents) > 1:
@@ -208,7 +210,7 @@ class AllowView:
             raise _Refused("a redirection in it names a file that is only known when it runs")
         self._substitutions((word,), place)
         text = word.text
-        copies = operator in (">&", "<&", ">&-", "<&-") and (text.isdigit() or text == "-")
+        copies = operator in (">&", "<&", ">&-", "<&-") and (text == "-" or (text.isascii() and text.isdigit()))
         reads = operator == "<" and not text.startswith(("/dev/tcp", "/dev/udp"))
         if copies or reads or begins or (operator in _WRITING and text == "/dev/null"):
             return ()
@@ -252,7 +254,7 @@ class AllowView:
     def _run(self, command: SimpleCommand, place: _Place) -> None:
         """Add a command, unless it only changes variables that the line may set, or leaves a loop."""
         words = command.words
-        if words[0].text in _LEAVES_A_LOOP and all(word.text.isdigit() for word in words[1:]):
+        if words[0].text in _LEAVES_A_LOOP and all(word.text.isascii() and word.text.isdigit() for word in words[1:]):
             return
         if words[0].text == "read" and reads_free_variables(command):
             self._sets_variables = True

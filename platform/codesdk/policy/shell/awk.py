@@ -49,8 +49,8 @@ def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a b
                 return False
             before = "/"
         elif match := _NAME.match(program, at):
-            if match[0] in ("system", "getline") and (match[0] == "system" or "|" in program):
-                return False
+            if match[0] == "system" or (match[0] == "getline" and ("|" in program or "<" in program)):
+                return False  # `getline < file`: the name may be put together, and gawk opens connections by names
             if match[0] in ("print", "printf"):
                 printing, depth = True, 0  # `for (;;)` leaves one closing parenthesis too many
             step, before = match.end() - at, match[0]

@@ -69,6 +69,8 @@ def _first_path(words: Sequence[Word]) -> str | None:
     for word in words[1:]:
         if not paths and word.text in _BEFORE_PATHS:
             continue
+        if not paths and (word.text == "--" or word.text[:2] in ("-O", "-D")):
+            return None  # a path behind these may start with anything
         if word.text[:1] in ("-", "(", "!", ")", ","):
             break
         paths.append(word.text)

@@ -28,6 +28,7 @@ _READ_BYTES = 1024
 _MAX_READS = 4096
 """Reads of the parser, `_READ_BYTES` each: at most 100 ms. One step can look ahead to the end of the source, so steps
 alone don't limit the time: a tangled 64 kB took seconds."""
+_BACKSLASHED = re.compile(rb"\\(?:[ \t\v\f]|.)", re.DOTALL)
 _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
@@ -81,13 +82,23 @@ def _parse(source: bytes) -> Tree | None:
     return tree if reads.left >= 0 else None
 
 
+def _without_escaped_blanks(source: bytes) -> bytes:
+    """Replace each blank behind a backslash: for bash it is part of a word, for tree-sitter space between words.
+
+    In single quotes a backslash is no escape, and the replacement no harm: words are read from the source itself.
+    """
+    if b"\\" not in source:
+        return source
+    return _BACKSLASHED.sub(lambda found: b"\\x" if found[0][1:] in b" \t\v\f" else found[0], source)
+
+
 class Script:
     """A parsed script and the words of its commands."""
 
     def __init__(self, text: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
         self._ascii = text if len(text) == len(self.source) else None
-        tree = _parse(self.source)
+        tree = _parse(_without_escaped_blanks(self.source))
         self.too_much = tree is None
         self.root = (tree or Parser(_BASH).parse(b"")).root_node
         self.commands: dict[int, SimpleCommand] = {}

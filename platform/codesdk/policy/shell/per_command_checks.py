@@ -101,6 +101,8 @@ def awk_program(words: Sequence[Word]) -> WordIndexes:
         index += 1
     if index < len(words) and (words[index].glob or words[index].dynamic or not awk.is_read_only(words[index].text)):
         yield index
+    # gawk opens connections through these names.
+    yield from (at for at, word in enumerate(words) if at > index and word.text.startswith("/inet"))
     # BusyBox also accepts options after the program.
     options = (at for at, word in enumerate(words) if word.may_be_option or (word.text[:1] == "-" and word.text != "-"))
     yield from (at for at in options if at > index)
@@ -260,8 +262,8 @@ def second_operand(words: Sequence[Word]) -> WordIndexes:
 
 
 def assigned_variables(words: Sequence[Word]) -> WordIndexes:
-    """Flag variable assignments, such as `make SHELL=…`."""
-    yield from (index for index, word in enumerate(words) if index and re.match(r"[A-Za-z_.]\w*[:+?!]?=", word.text))
+    """Flag variable assignments, such as `make SHELL=…`, `'SHELL = …'` and `'X != command'`."""
+    yield from (index for index, word in enumerate(words) if index and "=" in word.text and word.text[:1] != "-")
 
 
 def dot_commands(words: Sequence[Word]) -> WordIndexes:

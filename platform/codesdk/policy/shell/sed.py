@@ -15,6 +15,9 @@ _TO_SEPARATOR = frozenset(":btTv")
 _SUBSTITUTE_FLAGS = frozenset("gpiImM0123456789")
 
 
+_BRACKET = re.compile(r"\[\^?\]?(?:\[[:.=][^\]]*[:.=]\]|[^\]])*\]")
+
+
 class _NotUnderstood(Exception):
     """The script writes files, runs commands, or can't be parsed."""
 
@@ -83,10 +86,15 @@ class _Script:
                 self._at += 2
                 continue
             # GNU sed ends the regex at a delimiter inside `[…]`, others don't, so such a script is refused.
-            if char == "[" and mark in self._text[self._at : self._text.find("]", self._at) + 1]:
+            if char == "[" and mark in self._text[self._at : self._bracket_end()]:
                 raise _NotUnderstood
             parts -= char == mark
             self._at += 1
+
+    def _bracket_end(self) -> int:
+        """Return the end of the bracket expression here. A `]` at its beginning and in `[:…:]` does not end it."""
+        found = _BRACKET.match(self._text, self._at)
+        return found.end() if found else len(self._text)
 
     def _command(self) -> None:
         char = self._peek()

@@ -257,6 +257,8 @@ class _Reader:
             if char == "'":
                 self._at += 1
                 return
+            if self._raw.startswith("\\x{", self._at):
+                _unreadable_escape()  # bash reads the number in the braces
             escape = _ANSI_C.match(self._raw, self._at) if char == "\\" else None
             self._out.append(_ansi_c_character(escape) if escape else char)
             self._at = escape.end() if escape else self._at + 1

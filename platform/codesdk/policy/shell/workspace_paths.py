@@ -16,6 +16,37 @@ _MOVES = frozenset(("cd", "pushd", "popd"))
 _FOLDER_OPTIONS = frozenset(
     ["--chdir", "--cwd", "--directory", "--git-dir", "--prefix", "--project", "--root", "--work-tree", "--workdir"]
 )
+_WRITES_NOTHING = frozenset(
+    [
+        "cat",
+        "cd",
+        "cut",
+        "diff",
+        "du",
+        "echo",
+        "env",
+        "exit",
+        "file",
+        "git",
+        "grep",
+        "head",
+        "ls",
+        "pwd",
+        "rg",
+        "sleep",
+        "stat",
+        "tail",
+        "test",
+        "timeout",
+        "tr",
+        "true",
+        "wc",
+        "which",
+        "[",
+        ":",
+    ]
+)
+"""Commands that can't put a program in place of another."""
 _LINES_AROUND = frozenset(("rg", "grep", "egrep", "fgrep", "zgrep", "ag", "ack", "diff"))
 """Commands whose `-C` is a number of lines."""
 
@@ -58,6 +89,8 @@ class LinePlaces:
         """
         found = self.files(path)
         around = [_surroundings(file) for file in found]
+        if any(_may_name_anything(command) for command in self._commands if command.words[0].text != path):
+            return ()
         for command in self._commands:
             written = [self.files(name) for name in command.context.writes]
             *_, run = command, *wrapped_commands(command)
@@ -65,6 +98,19 @@ class LinePlaces:
             if not all(written) or any(is_beneath(file, around) for files in written + named for file in files):
                 return ()
         return found
+
+
+def _may_name_anything(command: SimpleCommand) -> bool:
+    """Return whether the command may write, and names a file by a wildcard, an option's value or a whole directory."""
+    if command.name in _WRITES_NOTHING:
+        return False
+    return any(
+        not word.literal
+        or word.glob
+        or word.text.startswith("-")
+        or posixpath.normpath(word.text) in (".", "/", _WORKSPACE)
+        for word in command.words[1:]
+    )
 
 
 def _surroundings(program: str) -> str:

@@ -1,0 +1,115 @@
+"""Lines of an attacker that looked harmless: bash reads each in another way than a rule for its visible words."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.decisions import Effect
+
+from .conftest import decide_line
+
+BUNDLE = """default: ask
+enable: [workspace.exec]
+rules:
+- id: look
+  effect: allow
+  tool: workspace.exec
+  command:
+    any_of:
+    - [[cd, ls, head, sort, rg, echo, cat, 'true', uniq, mypy, pytest], ...]
+    - [git, [log, status], ...]
+    - [sed, -n, ...]
+    - [make, test, ...]
+    - [xargs, [ls, mypy], ...]
+    - [awk, ...]
+    - [find, ...]
+- {id: never, effect: deny, tool: workspace.exec, command: {any_of: [[[rm, sudo, dd], ...], [git, push, ...]]}}
+"""
+ESCAPED_BLANKS = [
+    r"echo \ #; rm x",
+    "echo a\\\t#; rm x",
+    r"ls; \ #; evil",
+    r"find . \ # -delete",
+    r"echo \ # > .env",
+    r"ls | xargs -d \  rm ls",
+    r"awk -F \  'BEGIN{system(\"evil\")}' 1",
+    r"uniq \  out",
+]
+VARIABLES = [
+    "RANDOM='a[$(evil)]'; echo x",
+    "SECONDS='a[$(evil)]'; echo x",
+    "export RANDOM='a[`evil`]'; ls",
+    "true {PATH}>/dev/null; ls",
+    "echo {PATH}>&1",
+    "x='a[$(evil)]'; true {b[x]}>/dev/null",
+    "cd . {PATH}</dev/null",
+]
+SPELLINGS = [
+    r"sort $'\x{2d}oout' a",
+    "make test 'SHELL = ./evil'",
+    "make test SHELL::=./evil",
+    "make test '1!=touch pwned'",
+    "make test '$(shell cmd)=x'",
+    "echo evil >&\u00b2",
+    "find -- @args -maxdepth 0 -print0 | xargs -0 mypy",
+    "find -O3 @args -print0 | xargs -0 mypy",
+    "find -- @args -exec mypy {} +",
+    "sed -n 's/[]/]/p;s/w x\n#/e/' a",
+    "sed -n 's/[[:alpha:]/]/p;s/w x\n#/e/' a",
+    "awk 1 /inet/tcp/0/host/80",
+    'awk \'{getline l < ("/in" "et/tcp/0/host/80")}\'',
+]
+
+
+@pytest.mark.parametrize("line", [*ESCAPED_BLANKS, *VARIABLES, *SPELLINGS])
+def test_a_line_that_runs_or_writes_more_than_it_shows_is_not_allowed(write_bundle, line):
+    assert decide_line(write_bundle(BUNDLE), line).effect is not Effect.ALLOW
+
+
+@pytest.mark.parametrize("line", [r"echo \ #; rm x", "echo a\\\t#; rm x", r"echo \ \ #;git push", r"ls \ | rm x"])
+def test_a_denied_command_behind_an_escaped_blank_is_denied(write_bundle, line):
+    assert decide_line(write_bundle(BUNDLE), line).effect is Effect.DENY
+
+
+def test_nor_is_it_under_a_bundle_that_allows_by_default(write_bundle):
+    bundle = write_bundle(BUNDLE.replace("default: ask", "default: allow"))
+    for line in (r"echo \ #; rm x", r"$'\x{72}m' x"):
+        assert decide_line(bundle, line).effect is not Effect.ALLOW
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"ls a\ b",
+        r"echo ok \\ ; ls",
+        r"echo 'a\' b; ls",
+        r'echo "a\ b"; ls',
+        "echo 'x' \\\n y",
+        r"find . \( -name a \) -print",
+        "echo x 2>&1",
+        "make test",
+        "awk -F: '{print $1}' a",
+        "sed -n 's/[abc]/x/p' a",
+    ],
+)
+def test_their_ordinary_neighbours_are_allowed(write_bundle, line):
+    assert decide_line(write_bundle(BUNDLE), line).effect is Effect.ALLOW
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp --target-directory=.venv/bin evil/pytest; .venv/bin/pytest",
+        "cp -t.venv/bin evil/pytest; .venv/bin/pytest",
+        "cp evil .ve*/bin/pytest; .venv/bin/pytest",
+        "cp -r src/. .; .venv/bin/pytest",
+        'cp evil "$x"; .venv/bin/pytest',
+    ],
+)
+def test_a_vouched_program_that_the_line_may_replace_is_not_allowed(write_bundle, line):
+    bundle = write_bundle(
+        "default: ask\nenable: [workspace.exec]\nrules: [{id: r, effect: allow, tool: workspace.exec, command: "
+        "{any_of: [[pytest, ...], [cp, ...], [ls, ...]], programs_in: .venv/bin, trust_arguments: true}}]\n"
+    )
+    assert decide_line(bundle, "ls . src/*; .venv/bin/pytest").effect is Effect.ALLOW
+    assert decide_line(bundle, line).effect is not Effect.ALLOW
