@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from codesdk.domain.decisions import Effect
@@ -94,6 +96,14 @@ def test_nor_is_it_under_a_bundle_that_allows_by_default(write_bundle):
 )
 def test_their_ordinary_neighbours_are_allowed(write_bundle, line):
     assert decide_line(write_bundle(BUNDLE), line).effect is Effect.ALLOW
+
+
+@pytest.mark.parametrize("part", ["find . " + "-exec ls " * 3500, "env " + "-x y " * 8000, "nice " * 9000 + "ls"])
+def test_commands_that_nest_the_same_words_take_bounded_time(write_bundle, part):
+    bundle = write_bundle(BUNDLE + "- {id: secrets, effect: deny, paths: {any_of: ['.env*', '*.pem', a/b]}}\n")
+    began = time.process_time()
+    assert decide_line(bundle, part).effect is not Effect.ALLOW
+    assert time.process_time() - began < 10  # minutes, without a limit on words
 
 
 @pytest.mark.parametrize(

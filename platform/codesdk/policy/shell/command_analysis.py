@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from codesdk.policy.shell.allow_view import AllowView, argument_list
-from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_GUESSES, MAX_NESTING, ShellViews, SimpleCommand
+from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_GUESSES, MAX_NESTING, MAX_WORDS, ShellViews, SimpleCommand
 from codesdk.policy.shell.nested_command_wrappers import ASSIGNED_SCRIPT
 from codesdk.policy.shell.nested_commands import RUNS_OTHERS, NestedCommand, nested_commands
 from codesdk.policy.shell.parser import Script, collect_commands
@@ -88,6 +88,7 @@ class _AskDenyView:
         self._values: list[tuple[str, Word]] = []
         self._inputs: list[str] = [stdin] if stdin else []
         self.over_limit = False
+        self._words = 0
         self._stdin = stdin
 
     def views(
@@ -128,8 +129,7 @@ class _AskDenyView:
 
     def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
         """Collect a simple command and its nested commands."""
-        if len(self.found) >= MAX_COMMANDS:
-            self._exceed(f"it runs more than {MAX_COMMANDS} commands")
+        if not self._is_within_limits(command):
             return
         for name, value in command.assignments:
             if value.literal and ("$(" in value.text or "`" in value.text or ASSIGNED_SCRIPT.fullmatch(name)):
@@ -148,6 +148,16 @@ class _AskDenyView:
                 self._script(inner.script, depth, guess=inner.guess or guess)
             elif inner.words:
                 self._nested(inner, depth, script, guess=guess)
+
+    def _is_within_limits(self, command: SimpleCommand) -> bool:
+        self._words += len(command.words)
+        if len(self.found) >= MAX_COMMANDS:
+            self._exceed(f"it runs more than {MAX_COMMANDS} commands")
+        elif self._words > MAX_WORDS:
+            self._exceed(f"its commands have more than {MAX_WORDS} words")
+        else:
+            return True
+        return False
 
     def _nested(self, inner: NestedCommand, depth: int, script: Script | None, *, guess: bool) -> None:
         if depth >= MAX_NESTING:

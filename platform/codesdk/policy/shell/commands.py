@@ -10,6 +10,8 @@ from codesdk.policy.shell.words import Word
 
 MAX_BYTES = 64 * 1024
 MAX_COMMANDS = 200
+MAX_WORDS = 40_000
+"""Words of all commands of a line together: nested ones repeat those of the commands around them."""
 MAX_NESTING = 8
 """Levels of scripts inside scripts: `sh -c 'sh -c …'`."""
 MAX_GUESSES = 2000
