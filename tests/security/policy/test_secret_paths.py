@@ -167,6 +167,9 @@ MAYBE = (
     "cat .en?",
     "cat ?env",
     "cat .???",
+    "cat .e[[:alpha:]]v",
+    "cat .e[[.n.]]v",
+    "cat .e[[=n=]]v",
     "cat .*",
     "cat */.env*",
     "cat .e$X",
@@ -454,11 +457,39 @@ def test_lines_made_to_be_slow_are_decided_in_bounded_time():
         "cat " + "/".join(["$x*"] * 2000),
         "cat " + "a=" * 10_000,
         json.dumps({"command": ["cat", "../" * 5000 + ".env"]}),
+        'cat "$x' + "{" * 8000 + '"',
+        'cat "$x' + "{" * 8000 + ',"',
+        'cat "$x' + "{" * 8000 + "a,b" + "}" * 8000 + '"',
+        "rg x -g '" + "{" * 8000 + "'",
+        "grep -r x --include='" + "{" * 8000 + "'",
+        "cat " + "[a" * 30_000,
+        "cat " + "[[:a" * 15_000 + ":]",
+        "x=.e;" * 60 + "cat " + "$x " * 2600,
     )
-    for line in lines:
+    globs = ("{" * 8000, "{" * 8000 + ",", "[a" * 4000)
+    calls = [(line, "workspace.exec") for line in lines]
+    calls += [({"pattern": "x", "glob": glob}, "workspace.search") for glob in globs]
+    for call, tool in calls:
         began = time.process_time()
-        decision(line)
-        assert time.process_time() - began < 3, line[:80]
+        decision(call, tool, bundle="demo")
+        assert time.process_time() - began < 3, str(call)[:80]
+
+
+@pytest.mark.parametrize(
+    ("given", "tool"),
+    [
+        ('cat "$x' + "{a," * 400 + '"', "workspace.exec"),
+        ('cat "$x' + "{a," * 400 + "b" + "}" * 400 + '"', "workspace.exec"),
+        ("cat " + "{a," * 400 + "b" + "}" * 400, "workspace.exec"),
+        ("rg x -g '" + "{a," * 400 + "'", "workspace.exec"),
+        ({"pattern": "x", "glob": "{a," * 1000}, "workspace.search"),
+        ("cat " + "{" * 20 + ".env" + ",a}" * 20, "workspace.exec"),
+        ("cat {" + "a," * 100 + ".env}", "workspace.exec"),
+        ("cat $x{" + "a," * 100 + ".env}", "workspace.exec"),
+    ],
+)
+def test_braces_that_are_not_read_to_their_end_may_be_any_path(given, tool):
+    assert decision(given, tool, bundle="demo").effect in ASKED
 
 
 def test_both_bundles_have_the_same_rule_and_tests():

@@ -210,10 +210,12 @@ class _CommandPaths:
     def __init__(self, shell: ShellViews, line: str) -> None:
         self._shell = shell
         self._passes_words = _PASSES_WORDS.search(line) is not None
-        self._values: dict[str, list[Word]] = {}
+        set_words: dict[str, dict[Word, None]] = {}
         for name, word in shell.values:
             if name:
-                self._values.setdefault(name, []).append(word)
+                set_words.setdefault(name, {})[word] = None
+        self._values = {name: tuple(words) for name, words in set_words.items()}
+        self._read_words: dict[tuple[Word, bool], tuple[str, ...]] = {}
         self._takes_words = any(
             word.dynamic
             for command in shell.seen
@@ -300,7 +302,10 @@ class _CommandPaths:
         return command.name in ("tar", "rsync", "grep", "egrep", "diff", "du") and words[at - 1].text in _EXCLUDES
 
     def _readings(self, word: Word, shown: str, *, globs: bool = False) -> Iterator[NamedPath]:
-        for path in word_paths(word, self._values, globs=globs):
-            for reading in readings(path):
-                if not spells_nothing(reading):
-                    yield NamedPath(reading, word.text + word.rest, shown)
+        key = (word, globs)
+        if key not in self._read_words:
+            paths = word_paths(word, self._values, globs=globs)
+            found = dict.fromkeys(reading for path in paths for reading in readings(path))
+            self._read_words[key] = tuple(reading for reading in found if not spells_nothing(reading))
+        for reading in self._read_words[key]:
+            yield NamedPath(reading, word.text + word.rest, shown)
