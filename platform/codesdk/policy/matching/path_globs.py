@@ -127,12 +127,10 @@ class PathNames:
     @property
     def holds_everything(self) -> bool:
         """The path is the workspace, a directory above it, a home directory, or may be any directory."""
-        names = self.names
         if self.start is Home.UNKNOWN:
-            return len(names) == 1
-        if self.start is Home.ROOT:
-            return not names or names in ([WORKSPACE], ["root"]) or (names[0] in ("home", "users") and len(names) <= 2)  # noqa: PLR2004
-        return all(name == ".." for name in names)
+            return len(self.names) == 1
+        names = self.absolute
+        return not names or names in ([WORKSPACE], ["root"]) or (names[0] in ("home", "users") and len(names) <= 2)  # noqa: PLR2004
 
 
 def _resolved(names: Sequence[str], *, absolute: bool) -> list[str]:
@@ -143,6 +141,21 @@ def _resolved(names: Sequence[str], *, absolute: bool) -> list[str]:
         elif name not in ("", ".") and not (name == ".." and absolute and not found):
             found.append(name)
     return found[-_MAX_NAMES:]
+
+
+def without_proc_links(path: str) -> str:
+    """Return the path behind `/proc/<process>/root` and `cwd`, which lead to all files; empty if the path has no such link."""
+    if "root" not in path.lower() and "cwd" not in path.lower() and is_known(path):
+        return ""
+    found: list[str] = []
+    linked = False
+    for name in (path if path.startswith("/") else f"{WORKSPACE}/{path}").lower().split("/"):
+        found = _resolved([*found, name], absolute=True)
+        at = 4 if found[2:3] == ["task"] else 2
+        if len(found) == at + 1 and found[0] == "proc" and (found[at] in ("root", "cwd") or ANY in found[at]):
+            found = [WORKSPACE] if found[at] == "cwd" else []
+            linked = True
+    return "/" + "/".join(found) if linked else ""
 
 
 class _Name:

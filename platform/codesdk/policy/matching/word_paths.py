@@ -41,7 +41,7 @@ def word_paths(word: Word, values: Values, *, globs: bool = False) -> list[str]:
 def _word_paths(word: Word, values: Values, depth: int, *, globs: bool = False) -> list[str]:
     known = with_marks(word.text) if word.glob or globs else word.text
     if not word.dynamic:
-        return [known]
+        return [known, *braces(word.text)] if globs and "{" in word.text else [known]
     return [known + rest for rest in (_expanded(word.rest, values, _Nesting(depth)) if word.rest else [ANY])]
 
 
