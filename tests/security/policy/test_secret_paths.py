@@ -158,6 +158,16 @@ NAMED = (
     "scp host:.ssh/id_rsa .",
     "cat .env.example/../.env",
     "cat .env.example.local",
+    "x=.e; x+=nv; cat $x",
+    "rg --glob '{.env,a}' KEY",
+    "rg --iglob '{.env,a}' KEY",
+    "grep -r KEY --include '{.env,a}' .",
+    "cat /proc/self/root/etc/shadow",
+    "cat /proc/thread-self/root/etc/shadow",
+    "cat /proc/1/root/etc/shadow",
+    "cat /proc/self/task/1/root/etc/shadow",
+    "cat /proc/self/cwd/.env",
+    "cat /proc/self/cwd/../etc/shadow",
     "cat .env; (((",
 )
 MAYBE = (
@@ -167,6 +177,32 @@ MAYBE = (
     "cat .en?",
     "cat ?env",
     "cat .???",
+    "grep -re KEY",
+    "grep -rf pats",
+    "grep -r -e KEY",
+    "grep -rne KEY",
+    "grep -rA2 -e KEY",
+    "grep -r --regexp KEY",
+    "grep -r --file pats",
+    "grep -d recurse KEY .",
+    "grep -d recurse KEY",
+    "grep -drecurse KEY",
+    "grep -nd recurse KEY",
+    "grep --directories=recurse KEY .",
+    "grep --directories recurse KEY .",
+    "grep --dir=rec KEY .",
+    'x=nv; y=.e; y+=$x; cat "$y"',
+    "find ../workspace -type f -exec cat {} +",
+    "grep -r KEY ../workspace",
+    "grep -r KEY ./../workspace/.",
+    "cd ..; grep -r KEY workspace",
+    "ls -f | xargs cat",
+    "git diff --no-index /dev/null .",
+    "git grep --no-index KEY",
+    "git grep --no-index KEY .",
+    "cat .e[[:alpha:]]v",
+    "cat .e[[.n.]]v",
+    "cat .e[[=n=]]v",
     "cat .*",
     "cat */.env*",
     "cat .e$X",
@@ -235,6 +271,11 @@ ORDINARY = (
     "rg --files -g '*.py'",
     "grep -n .env .gitignore",
     "grep -rn TODO src",
+    "grep -re TODO src",
+    "grep -d skip TODO src/a.py",
+    "n=1; n+=1; echo $n",
+    "grep -rn TODO ../workspace/src",
+    "cat /proc/self/status",
     "grep -rn 'class User' --include='*.py' .",
     "grep -r process.env src",
     "ls",
@@ -454,11 +495,39 @@ def test_lines_made_to_be_slow_are_decided_in_bounded_time():
         "cat " + "/".join(["$x*"] * 2000),
         "cat " + "a=" * 10_000,
         json.dumps({"command": ["cat", "../" * 5000 + ".env"]}),
+        'cat "$x' + "{" * 8000 + '"',
+        'cat "$x' + "{" * 8000 + ',"',
+        'cat "$x' + "{" * 8000 + "a,b" + "}" * 8000 + '"',
+        "rg x -g '" + "{" * 8000 + "'",
+        "grep -r x --include='" + "{" * 8000 + "'",
+        "cat " + "[a" * 30_000,
+        "cat " + "[[:a" * 15_000 + ":]",
+        "x=.e;" * 60 + "cat " + "$x " * 2600,
     )
-    for line in lines:
+    globs = ("{" * 8000, "{" * 8000 + ",", "[a" * 4000)
+    calls = [(line, "workspace.exec") for line in lines]
+    calls += [({"pattern": "x", "glob": glob}, "workspace.search") for glob in globs]
+    for call, tool in calls:
         began = time.process_time()
-        decision(line)
-        assert time.process_time() - began < 3, line[:80]
+        decision(call, tool, bundle="demo")
+        assert time.process_time() - began < 3, str(call)[:80]
+
+
+@pytest.mark.parametrize(
+    ("given", "tool"),
+    [
+        ('cat "$x' + "{a," * 400 + '"', "workspace.exec"),
+        ('cat "$x' + "{a," * 400 + "b" + "}" * 400 + '"', "workspace.exec"),
+        ("cat " + "{a," * 400 + "b" + "}" * 400, "workspace.exec"),
+        ("rg x -g '" + "{a," * 400 + "'", "workspace.exec"),
+        ({"pattern": "x", "glob": "{a," * 1000}, "workspace.search"),
+        ("cat " + "{" * 20 + ".env" + ",a}" * 20, "workspace.exec"),
+        ("cat {" + "a," * 100 + ".env}", "workspace.exec"),
+        ("cat $x{" + "a," * 100 + ".env}", "workspace.exec"),
+    ],
+)
+def test_braces_that_are_not_read_to_their_end_may_be_any_path(given, tool):
+    assert decision(given, tool, bundle="demo").effect in ASKED
 
 
 def test_both_bundles_have_the_same_rule_and_tests():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -92,6 +92,9 @@ _GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RENAMES = ("rename from ", "rename to ", "copy from ", "copy to ")
 
 
+_APPENDED = re.compile(r"([A-Za-z_]\w*)\+=")
+
+
 class NamedPath(NamedTuple):
     """A path that a call names; wildcards and unknown parts are marks (`path_globs`)."""
 
@@ -134,7 +137,10 @@ def call_paths(tool: str, given: Mapping[str, Any], shell: ShellViews | None) ->
     bases = [text for text in folders if isinstance(text, str)]
     if shell is not None:
         line = given.get("command")
-        found = _CommandPaths(shell, line if isinstance(line, str) else "")
+        appended = [
+            name for field in _COMMANDS for text in _texts(given.get(field)) for name in _APPENDED.findall(text)
+        ]
+        found = _CommandPaths(shell, line if isinstance(line, str) else "", appended)
         named += found.named()
         read += found.read()
         bases += found.folders()
@@ -179,12 +185,15 @@ def _fields(fields: Mapping[str, Any]) -> Iterator[NamedPath]:
 
 
 def _strings(value: Any) -> Iterator[str]:
+    yield from (text for text in _texts(value) if text and "\n" not in text and len(text) <= _MAX_PATH)
+
+
+def _texts(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
         one = pending.pop()
         if isinstance(one, str):
-            if one and "\n" not in one and len(one) <= _MAX_PATH:
-                yield one
+            yield one
         elif isinstance(one, list):
             pending += one
         elif isinstance(one, Mapping):
@@ -204,16 +213,28 @@ def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
             yield ReadDirectory(path, path, "", hidden=everything)
 
 
+def _continued(words: tuple[Word, ...]) -> Iterator[Word]:
+    """Yield what a variable may hold that a line appends to: each value with any end, and all of them."""
+    for word in words:
+        yield Word(word.text, dynamic=True)
+    if not any(word.dynamic for word in words):
+        yield Word("".join(word.text for word in words))
+
+
 class _CommandPaths:
     """Reads the views of a command."""
 
-    def __init__(self, shell: ShellViews, line: str) -> None:
+    def __init__(self, shell: ShellViews, line: str, appended: Iterable[str]) -> None:
         self._shell = shell
         self._passes_words = _PASSES_WORDS.search(line) is not None
-        self._values: dict[str, list[Word]] = {}
+        set_words: dict[str, dict[Word, None]] = {}
         for name, word in shell.values:
             if name:
-                self._values.setdefault(name, []).append(word)
+                set_words.setdefault(name, {})[word] = None
+        self._values = {name: tuple(words) for name, words in set_words.items()}
+        for name in set(appended) & set(self._values):
+            self._values[name] += tuple(_continued(self._values[name]))
+        self._read_words: dict[tuple[Word, bool], tuple[str, ...]] = {}
         self._takes_words = any(
             word.dynamic
             for command in shell.seen
@@ -300,7 +321,10 @@ class _CommandPaths:
         return command.name in ("tar", "rsync", "grep", "egrep", "diff", "du") and words[at - 1].text in _EXCLUDES
 
     def _readings(self, word: Word, shown: str, *, globs: bool = False) -> Iterator[NamedPath]:
-        for path in word_paths(word, self._values, globs=globs):
-            for reading in readings(path):
-                if not spells_nothing(reading):
-                    yield NamedPath(reading, word.text + word.rest, shown)
+        key = (word, globs)
+        if key not in self._read_words:
+            paths = word_paths(word, self._values, globs=globs)
+            found = dict.fromkeys(reading for path in paths for reading in readings(path))
+            self._read_words[key] = tuple(reading for reading in found if not spells_nothing(reading))
+        for reading in self._read_words[key]:
+            yield NamedPath(reading, word.text + word.rest, shown)

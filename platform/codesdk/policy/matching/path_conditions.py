@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from codesdk.policy.matching.call_paths import CallPaths
-from codesdk.policy.matching.path_globs import ANY, PathSet, is_known
+from codesdk.policy.matching.path_globs import ANY, PathSet, is_known, without_proc_links
 from codesdk.policy.schema.models import PathMatcher
 from codesdk.policy.shell.patterns import Fit
 
@@ -62,9 +62,13 @@ class PathConditions:
 
 
 def _from_bases(path: str, bases: tuple[str, ...]) -> Iterator[str]:
-    yield path
+    paths = [path]
     if not path.startswith(("/", "~")):
-        yield from (posixpath.join(base, path) for base in bases)
+        paths += (posixpath.join(base, path) for base in bases)
+    for one in paths:
+        yield one
+        if behind := without_proc_links(one):
+            yield behind
 
 
 def _short(text: str) -> str:

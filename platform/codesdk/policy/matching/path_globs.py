@@ -19,10 +19,15 @@ ANY = "\x01"
 """Any text."""
 ONE = "\x02"
 """Any one character."""
+UNREAD = f"{ANY}/{ANY}{ONE}{ANY}/{ANY}{ONE}{ANY}/{ANY}{ONE}{ANY}"
+"""A path that was not read to its end, and counts as one that spells something: it may match any pattern."""
 _SET_START, _SET_END = "\x03", "\x04"
 _MARKS = re.compile("[\x01-\x04]")
 _PIECE = re.compile("\x03[^\x04]*\x04|.", re.DOTALL)
-_BRACKET = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
+_BRACKET_PART = re.compile(r"\]|\[[:.=]")
+_CLASS = re.compile(r"\[[.=]")
+_MAX_FAILED = 16
+"""Brackets without an end, each of which is searched for to the end of the text."""
 _MAX_TOKENS = 64
 """Characters of one partly known name that are compared; those in the middle of a longer one may be anything."""
 _MAX_NAMES = 64
@@ -36,12 +41,46 @@ _DEEP = "**"
 
 def with_marks(text: str) -> str:
     """Return a path whose wildcards are marks."""
+    if "]" in text and "[" in text:
+        text = "".join(_brackets(text))
+    return text.replace("*", ANY).replace("?", ONE)
 
-    def bracket(found: re.Match[str]) -> str:
-        negated, members = found.groups()
-        return ONE if negated or "-" in members[1:-1] or ":" in members else f"{_SET_START}{members}{_SET_END}"
 
-    return _BRACKET.sub(bracket, text).replace("*", ANY).replace("?", ONE)
+def _brackets(text: str) -> Iterator[str]:
+    """Yield the pieces of a text, with the marks of its bracket expressions."""
+    at = failed = 0
+    last = text.rfind("]")
+    while (start := text.find("[", at, last)) >= 0:
+        yield text[at:start]
+        end = _bracket_end(text, start, last)
+        if end < 0:
+            failed += 1
+            if failed > _MAX_FAILED:
+                yield UNREAD
+                return
+            yield "["
+            at = start + 1
+            continue
+        members = text[start + 1 : end]
+        open_ended = members[:1] in ("!", "^") or "-" in members[1:-1] or ":" in members or _CLASS.search(members)
+        yield ONE if open_ended else f"{_SET_START}{members}{_SET_END}"
+        at = end + 1
+    yield text[at:]
+
+
+def _bracket_end(text: str, start: int, last: int) -> int:
+    """Return where the bracket expression ends that starts at `start`; -1 if it doesn't."""
+    at = start + 1
+    at += text.startswith(("!", "^"), at)
+    at += text.startswith("]", at) and at < last
+    while 0 <= at <= last:
+        found = _BRACKET_PART.search(text, at)
+        if found is None or found[0] == "]":
+            return found.start() if found else -1
+        # A class without its end is an ordinary character.
+        end = text.find(f"{found[0][1]}]", found.end(), last + 1)
+        at = end + 2 if end >= 0 else found.start() + 1
+    return -1
 
 
 def is_known(path: str) -> bool:
@@ -88,12 +127,10 @@ class PathNames:
     @property
     def holds_everything(self) -> bool:
         """The path is the workspace, a directory above it, a home directory, or may be any directory."""
-        names = self.names
         if self.start is Home.UNKNOWN:
-            return len(names) == 1
-        if self.start is Home.ROOT:
-            return not names or names in ([WORKSPACE], ["root"]) or (names[0] in ("home", "users") and len(names) <= 2)  # noqa: PLR2004
-        return all(name == ".." for name in names)
+            return len(self.names) == 1
+        names = self.absolute
+        return not names or names in ([WORKSPACE], ["root"]) or (names[0] in ("home", "users") and len(names) <= 2)  # noqa: PLR2004
 
 
 def _resolved(names: Sequence[str], *, absolute: bool) -> list[str]:
@@ -104,6 +141,21 @@ def _resolved(names: Sequence[str], *, absolute: bool) -> list[str]:
         elif name not in ("", ".") and not (name == ".." and absolute and not found):
             found.append(name)
     return found[-_MAX_NAMES:]
+
+
+def without_proc_links(path: str) -> str:
+    """Return the path behind `/proc/<process>/root` and `cwd`, which lead to all files; empty if the path has no such link."""
+    if "root" not in path.lower() and "cwd" not in path.lower() and is_known(path):
+        return ""
+    found: list[str] = []
+    linked = False
+    for name in (path if path.startswith("/") else f"{WORKSPACE}/{path}").lower().split("/"):
+        found = _resolved([*found, name], absolute=True)
+        at = 4 if found[2:3] == ["task"] else 2
+        if len(found) == at + 1 and found[0] == "proc" and (found[at] in ("root", "cwd") or ANY in found[at]):
+            found = [WORKSPACE] if found[at] == "cwd" else []
+            linked = True
+    return "/" + "/".join(found) if linked else ""
 
 
 class _Name:

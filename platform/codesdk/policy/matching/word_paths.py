@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
-from codesdk.policy.matching.path_globs import ANY, with_marks
+from codesdk.policy.matching.path_globs import ANY, UNREAD, with_marks
 from codesdk.policy.shell.words import Word, unquote
 
 Values = Mapping[str, Sequence[Word]]
@@ -14,7 +16,12 @@ Values = Mapping[str, Sequence[Word]]
 _MAX_ALTERNATIVES = 64
 _MAX_DEPTH = 3
 """Variables in the values of variables."""
+_MAX_LEVEL = 8
+"""Braces in braces; what is deeper may be any path."""
 _MAX_PIECES = 32
+_LITERAL = re.compile(r"[^\\${}<>`'\"]+")
+_BRACKETS = re.compile(r"[{}(),]")
+_BRACES = re.compile(r"(?<!\$)\{")
 _ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _DEFAULT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?:?[-=+]", re.DOTALL)
@@ -34,54 +41,93 @@ def word_paths(word: Word, values: Values, *, globs: bool = False) -> list[str]:
 def _word_paths(word: Word, values: Values, depth: int, *, globs: bool = False) -> list[str]:
     known = with_marks(word.text) if word.glob or globs else word.text
     if not word.dynamic:
-        return [known]
-    return [known + rest for rest in (_expanded(word.rest, values, depth) if word.rest else [ANY])]
+        return [known, *braces(word.text)] if globs and "{" in word.text else [known]
+    return [known + rest for rest in (_expanded(word.rest, values, _Nesting(depth)) if word.rest else [ANY])]
 
 
 def braces(text: str) -> list[str]:
     """Return the alternatives of a pattern with braces, and its wildcards as marks."""
-    return _expanded(text, {}, _MAX_DEPTH)
+    return _expanded(text, {}, _Nesting(_MAX_DEPTH))
 
 
-def _expanded(raw: str, values: Values, depth: int) -> list[str]:
+class _Nesting(NamedTuple):
+    """How many variables and braces a text is in."""
+
+    variables: int = 0
+    braces: int = 0
+
+
+def _expanded(raw: str, values: Values, nesting: _Nesting) -> list[str]:
+    """Return the texts that a word may become."""
+    brackets = _Brackets(raw)
     found = [""]
+    single: list[str] = []
     at = 0
     while at < len(raw):
-        alternatives, at = _step(raw, at, values, depth)
-        found = [before + after for before in found for after in alternatives]
+        alternatives, at = _step(raw, at, brackets, values, nesting)
+        if len(alternatives) == 1:
+            single += alternatives
+            continue
+        before = "".join(single)
+        single = []
+        found = [one + before + other for one in found for other in alternatives]
         if len(found) > _MAX_ALTERNATIVES:
-            return [ANY]
-    return [with_marks(text) for text in found]
+            return [ANY, UNREAD] if _BRACES.search(raw) else [ANY]
+    after = "".join(single)
+    return [with_marks(text + after) for text in found]
 
 
-def _step(raw: str, at: int, values: Values, depth: int) -> tuple[list[str], int]:  # noqa: PLR0911 (a branch for each expansion)
-    """Return the alternatives of the character or expansion at a position, and the position after it."""
+def _step(  # noqa: PLR0911 (a branch for each expansion)
+    raw: str, at: int, brackets: _Brackets, values: Values, nesting: _Nesting
+) -> tuple[list[str], int]:
+    """Return the alternatives of the characters or the expansion at a position, and the position after them."""
+    if literal := _LITERAL.match(raw, at):
+        return [literal[0]], literal.end()
     char = raw[at]
-    if ansi := _ANSI.match(raw, at):
+    if raw.startswith("$'", at) and (ansi := _ANSI.match(raw, at)):
         return [unquote(ansi[0]).text], ansi.end()
     if variable := _VARIABLE.match(raw, at):
-        return _variable(variable[1] or variable[2], values, depth), variable.end()
+        return _variable(variable[1] or variable[2], values, nesting.variables), variable.end()
     if raw.startswith("${", at):
-        end = _closing(raw, at + 1)
-        default = _DEFAULT.match(raw[at + 2 : end])
-        rest = _expanded(raw[at + 2 + default.end() : end], values, depth + 1) if default and depth < _MAX_DEPTH else []
-        return [ANY, *rest], end + 1
+        return _default(raw, at, brackets, values, nesting)
     if raw.startswith(("$(", "<(", ">("), at):
-        return [ANY], _closing(raw, at + 1) + 1
+        return [ANY], brackets.ends.get(at + 1, len(raw)) + 1
     if special := _SPECIAL.match(raw, at):
         return [ANY], special.end()
     if char == "`":
         end = raw.find("`", at + 1)
         return [ANY], len(raw) if end < 0 else end + 1
     if char == "{":
-        end = _closing(raw, at)
-        parts = _split(raw[at + 1 : end])
-        if len(parts) > 1:
-            return [text for part in parts for text in _expanded(part, values, depth)], end + 1
-        return ([ANY] if ".." in raw[at:end] else ["{"]), (end + 1 if ".." in raw[at:end] else at + 1)
+        return _group(raw, at, brackets, values, nesting)
     if char == "\\":
         return [raw[at + 1 : at + 2]], at + 2
     return (["" if char in "'\"" else char]), at + 1
+
+
+def _default(raw: str, at: int, brackets: _Brackets, values: Values, nesting: _Nesting) -> tuple[list[str], int]:
+    """Return the alternatives of `${…}`: anything, and its default."""
+    end = brackets.ends.get(at + 1, len(raw))
+    default = _DEFAULT.match(raw, at + 2, end)
+    if default is None or nesting.variables >= _MAX_DEPTH:
+        return [ANY], end + 1
+    inner = nesting._replace(variables=nesting.variables + 1)
+    return [ANY, *_expanded(raw[default.end() : end], values, inner)], end + 1
+
+
+def _group(raw: str, at: int, brackets: _Brackets, values: Values, nesting: _Nesting) -> tuple[list[str], int]:
+    """Return the alternatives of braces."""
+    end = brackets.ends.get(at)
+    if end is None:
+        # The brace that closes it may be one that counts for a quoted brace before it.
+        expands = brackets.commas.get(at) or raw.find("..", at) >= 0
+        return ([ANY, UNREAD], len(raw)) if expands else (["{"], at + 1)
+    if commas := brackets.commas.get(at):
+        if nesting.braces >= _MAX_LEVEL:
+            return [ANY, UNREAD], end + 1
+        parts = [raw[one + 1 : other] for one, other in pairwise([at, *commas, end])]
+        inner = nesting._replace(braces=nesting.braces + 1)
+        return [text for part in parts for text in _expanded(part, values, inner)], end + 1
+    return ([ANY], end + 1) if raw.find("..", at, end) >= 0 else (["{"], at + 1)
 
 
 def _variable(name: str, values: Values, depth: int) -> list[str]:
@@ -91,27 +137,23 @@ def _variable(name: str, values: Values, depth: int) -> list[str]:
     return [ANY, *(text for word in known for text in _word_paths(word, values, depth + 1))]
 
 
-def _closing(raw: str, start: int) -> int:
-    """Return the index of the bracket that closes the one at `start`, or of the end."""
-    opens, closes = raw[start], {"{": "}", "(": ")"}[raw[start]]
-    level = 0
-    for at in range(start, len(raw)):
-        level += (raw[at] == opens) - (raw[at] == closes)
-        if level == 0:
-            return at
-    return len(raw)
+class _Brackets:
+    """Where the brackets of a text end, and the commas directly in its braces, by the index of the bracket."""
 
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside of inner braces."""
-    parts, level = [""], 0
-    for char in text:
-        level += (char == "{") - (char == "}")
-        if char == "," and level == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
+    def __init__(self, raw: str) -> None:
+        self.ends: dict[int, int] = {}
+        self.commas: dict[int, list[int]] = {}
+        braces: list[int] = []
+        others: list[int] = []
+        for found in _BRACKETS.finditer(raw):
+            char, at = found[0], found.start()
+            opened = braces if char in "{}," else others
+            if char in "{(":
+                opened.append(at)
+            elif opened and char == ",":
+                self.commas.setdefault(opened[-1], []).append(at)
+            elif opened:
+                self.ends[opened.pop()] = at
 
 
 def readings(path: str) -> Iterator[str]:

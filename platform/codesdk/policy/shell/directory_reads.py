@@ -6,6 +6,7 @@ from elsewhere: `find . -type f | xargs cat`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,10 @@ _BARE = frozenset(
     ]
 )
 """Long options of searches without a value."""
+
+
+_PATTERN_OPTION = re.compile(r"--(?:rege?x?p?|file)")
+"""Options whose value is the next word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ _READERS = {
     **dict.fromkeys(("chmod", "chown", "chgrp"), _Reader(("-R", "--recursive"))),
     "find": _Reader(lists=True, here=True), "gfind": _Reader(lists=True, here=True),
     **dict.fromkeys(("fd", "fdfind"), _Reader(hidden=("-H", "--hidden", "-u", "--unrestricted"), lists=True, here=True)),
-    "ls": _Reader(hidden=("-a", "--all", "-A", "--almost-all"), lists=True, here=True),
+    "ls": _Reader(hidden=("-a", "--all", "-A", "--almost-all", "-f"), lists=True, here=True),
     "tree": _Reader(hidden=("-a",), lists=True, here=True),
     "du": _Reader(when=("-a", "--all"), lists=True, here=True),
 }  # fmt: skip
@@ -106,9 +111,13 @@ def directory_reads(command: SimpleCommand, *, names_are_used: bool) -> Iterator
     """
     reader = _READERS.get(command.name)
     arguments = command.words[1:]
+    if command.name == "git" and any(word.text.startswith("--no-ind") for word in arguments):
+        paths = [word for word in arguments if not word.text.startswith("-")]
+        yield from (DirectoryRead(directory, hidden=True) for directory in (*paths, _HERE))
     if reader is None or (reader.lists and not (names_are_used or _deletes(command))):
         return
-    if reader.when and not any(_has(command.name, arguments, option) for option in reader.when):
+    recurses = command.name in _GREPS and _recurses(arguments)
+    if reader.when and not recurses and not any(_has(command.name, arguments, option) for option in reader.when):
         return
     if command.name in ("tar", "bsdtar") and not _creates(arguments):
         return
@@ -121,7 +130,11 @@ def directory_reads(command: SimpleCommand, *, names_are_used: bool) -> Iterator
     if reader.writes_last and not has_flag(arguments, "-t") and not has_flag(arguments, "--target-directory"):
         operands = operands[:-1]
     # Without a word that is certainly the pattern, the only operand may be the pattern.
-    unclear = pattern is None and command.name in _SEARCH_VALUES and not any(map(_gives_pattern, arguments))
+    unclear = (
+        pattern is None
+        and command.name in _SEARCH_VALUES
+        and not any(_gives_pattern(word, _SEARCH_VALUES[command.name]) for word in arguments)
+    )
     if reader.here and (unclear or not operands):
         operands.append(_HERE)
     for directory in operands:
@@ -138,10 +151,10 @@ def pattern_argument(command: SimpleCommand) -> int | None:
     if values is None:
         return None
     for at, word in _without_values(command.words, start, values):
-        if not word.literal or word.may_be_option or _gives_pattern(word):
+        if not word.literal or word.may_be_option or _gives_pattern(word, values):
             return None
         if not word.text.startswith("-"):
-            later = any(_gives_pattern(other) for other in command.words[at + 1 :])
+            later = any(_gives_pattern(other, values) for other in command.words[at + 1 :])
             return None if word.glob or later else at
         if word.text.startswith("--") and "=" not in word.text and word.text not in _BARE:
             return None
@@ -155,14 +168,17 @@ def _without_values(words: Sequence[Word], start: int, valued: str) -> Iterator[
         if not skip:
             yield at, word
         short = word.text.startswith("-") and not word.text.startswith("--") and not skip
-        skip = short and word.text[-1] in valued
+        # The first letter with a value takes the rest of the cluster.
+        option = next((at for at, letter in enumerate(word.text) if letter in valued), -1) if short else -1
+        skip = option > 0 and option == len(word.text) - 1
 
 
-def _gives_pattern(word: Word) -> bool:
+def _gives_pattern(word: Word, valued: str) -> bool:
     """Return whether the option leaves every operand to be a path: `-e`, `-f`, `--regexp`, `--file`, `--files`."""
     text = word.text
-    short = text.startswith("-") and not text.startswith("--")
-    return text.startswith(("--reg", "--f")) or (short and bool(set(text) & set("ef")))
+    if text.startswith("--") or not text.startswith("-"):
+        return text.startswith(("--reg", "--f"))
+    return next((letter for letter in text[1:] if letter in f"{valued}ef"), "") in ("e", "f")
 
 
 def _has(name: str, arguments: Sequence[Word], option: str) -> bool:
@@ -177,6 +193,26 @@ def _has(name: str, arguments: Sequence[Word], option: str) -> bool:
                     return True
                 if letter in _RG_VALUES:
                     break
+    return False
+
+
+def _recurses(arguments: Sequence[Word]) -> bool:
+    """Return whether grep's `-d` or `--directories` says `recurse`."""
+    for at, word in enumerate(arguments):
+        text = word.text
+        if text.startswith("--di"):
+            value = text.partition("=")[2]
+        elif text.startswith("-") and not text.startswith("--") and "d" in text:
+            value = text.partition("d")[2]
+        else:
+            continue
+        following = arguments[at + 1] if at + 1 < len(arguments) else _HERE
+        if (
+            word.dynamic
+            or value.startswith("rec")
+            or (not value and (following.dynamic or following.text[:3] == "rec"))
+        ):
+            return True
     return False
 
 
@@ -197,7 +233,11 @@ def _deletes(command: SimpleCommand) -> bool:
 def _operands(command: SimpleCommand) -> Iterator[tuple[int, Word]]:
     """Yield the operands with their indexes; of find, only the directories."""
     ended = False
-    for at, word in _without_values(command.words, 1, _SEARCH_VALUES.get(command.name, "")):
+    search = command.name in _SEARCH_VALUES
+    valued = _SEARCH_VALUES[command.name] + "ef" if search else ""
+    for at, word in _without_values(command.words, 1, valued):
+        if search and not ended and _PATTERN_OPTION.fullmatch(command.words[at - 1].text):
+            continue
         if word.text == "--" and word.literal:
             ended = True
         elif command.name in ("find", "gfind") and (word.text.startswith("-") or word.text in ("!", "(")):
