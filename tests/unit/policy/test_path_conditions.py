@@ -7,7 +7,7 @@ import time
 import pytest
 
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import Call, ExampleTool, PolicyInvalid, decide, lint
+from codesdk.policy import Call, ExampleTool, PolicyInvalid, decide, lint, load_bundle
 from codesdk.registry import Registry
 
 from .conftest import REPOSITORY, TOOLS, WRITE, decide_line, subject
@@ -149,6 +149,15 @@ def test_listed_arguments_are_those_of_the_workspace(write_bundle, line):
     )
     assert decide_line(bundle, "git log -n src/a").effect is ALLOW
     assert decide_line(bundle, line).effect is ASK
+
+
+def test_words_that_cost_much_to_compare_lift_no_deny_and_make_no_exception():
+    bundle = load_bundle(REPOSITORY / "policies" / "demo", TOOLS)
+    costly = " ".join("*" + "*".join("pemkyx1"[(i + j) % 7] for j in range(28)) + f"*{i}*" for i in range(100))
+    for path in (".env", "a/.docker/config.json", "x.pem"):
+        assert decide_line(bundle, f"cat {path}").effect is DENY
+        assert decide_line(bundle, f"cat {costly} {path}").effect is DENY
+    assert decide_line(bundle, f"cat {costly} a.py").effect is ASK
 
 
 def test_a_pattern_with_many_deep_parts_takes_bounded_time(write_bundle):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from enum import Enum
 from fnmatch import translate
 from functools import cached_property
 
+from codesdk.domain.work_budget import WorkBudget
 from codesdk.policy.shell.patterns import Fit
 
 ANY = "\x01"
@@ -37,6 +39,8 @@ places of `**`."""
 WORKSPACE = "workspace"
 
 _DEEP = "**"
+_Visited = dict[tuple[int, int], tuple[bool, bool]]
+"""Results by index in a pattern's names and in a path's."""
 
 
 def with_marks(text: str) -> str:
@@ -198,7 +202,11 @@ class PathSet:
         self._needed = re.compile(one_of if firsts.isdisjoint(("", WORKSPACE)) else "")
         """What one name of a known path must match, for the path to match a pattern. Comparing the rest takes far longer."""
         self._fits = {name.pattern: re.compile(translate(name.pattern)) for name in self._all_names()}
-        self._steps = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was compared, and start with a new limit on the work."""
+        self._budget = WorkBudget(MAX_STEPS)
         self._compared: dict[tuple[str, str], Fit] = {}
 
     def _all_names(self) -> Iterator[_Name]:
@@ -207,8 +215,8 @@ class PathSet:
 
     def fresh(self) -> PathSet:
         """Return the same set with a new limit on its work, for one call."""
-        made = PathSet.__new__(PathSet)
-        made.__dict__.update(self.__dict__, _steps=0, _compared={})
+        made = copy(self)
+        made.begin()
         return made
 
     def find(self, path: str) -> tuple[Fit, str]:
@@ -255,17 +263,18 @@ class PathSet:
         return ""
 
     def _is_prefix(self, pattern: PathPattern, wanted: Sequence[_Name], where: Sequence[str]) -> bool:
-        if pattern.rooted:
-            return self._sequence(wanted, where, 0, 0, whole=True)[0]
-        return any(self._sequence(wanted, where, 0, at, whole=True)[0] for at in range(len(where) + 1))
+        visited: _Visited = {}
+        starts = range(1) if pattern.rooted else range(len(where) + 1)
+        return any(self._sequence(wanted, where, 0, at, visited, whole=True)[0] for at in starts)
 
     def _is_excepted(self, names: PathNames) -> bool:
         for pattern in self._exceptions:
             where = names.absolute if pattern.rooted else names.names
             starts = range(1) if pattern.rooted else range(len(where))
             compared = where if any(name.deep for name in pattern.names) else where[-len(pattern.names) :]
+            visited: _Visited = {}
             if all(map(is_known, compared)) and any(
-                self._sequence(pattern.names, where, 0, at, whole=True)[0] for at in starts
+                self._sequence(pattern.names, where, 0, at, visited, whole=True)[0] for at in starts
             ):
                 return True
         return False
@@ -274,33 +283,45 @@ class PathSet:
         where = names.absolute if pattern.rooted else names.names
         anywhere = not pattern.rooted or names.start is Home.UNKNOWN
         best = Fit.NO
+        visited: _Visited = {}
         for at in range(len(where) if anywhere else 1):
-            fits, spelled = self._sequence(pattern.names, where, 0, at, whole=False)
-            if fits and names.known and self._steps <= MAX_STEPS:
+            fits, spelled = self._sequence(pattern.names, where, 0, at, visited, whole=False)
+            if fits and names.known:
                 return Fit.YES
             if fits and spelled:
                 best = Fit.MAYBE
         return best
 
     def _sequence(
-        self, wanted: Sequence[_Name], where: Sequence[str], index: int, at: int, *, whole: bool
+        self, wanted: Sequence[_Name], where: Sequence[str], index: int, at: int, visited: _Visited, *, whole: bool
     ) -> tuple[bool, bool]:
-        """Return whether names of a pattern match names of a path from `at` on, and whether the path spells one of them."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:  # a pattern with several `**` against a long path
-            return True, True
+        """Return whether names of a pattern match names of a path from `at` on, and whether the path spells one of them.
+
+        `visited` holds the results for this pattern and path, so that several `**` don't try the same names again.
+        """
+        found = visited.get((index, at))
+        if found is None:
+            found = visited[index, at] = self._sequence_from(wanted, where, index, at, visited, whole=whole)
+        return found
+
+    def _sequence_from(
+        self, wanted: Sequence[_Name], where: Sequence[str], index: int, at: int, visited: _Visited, *, whole: bool
+    ) -> tuple[bool, bool]:
         if index == len(wanted):
             return (not whole or at == len(where)), False
         name = wanted[index]
         if name.deep:
-            found = [self._sequence(wanted, where, index + 1, then, whole=whole) for then in range(at, len(where) + 1)]
+            found = [
+                self._sequence(wanted, where, index + 1, then, visited, whole=whole)
+                for then in range(at, len(where) + 1)
+            ]
             return any(fits for fits, _ in found), any(fits and spelled for fits, spelled in found)
         if at >= len(where):
             return False, False
         fit = self._name_fit(name, where[at])
         if fit is Fit.NO:
             return False, False
-        fits, spelled = self._sequence(wanted, where, index + 1, at + 1, whole=whole)
+        fits, spelled = self._sequence(wanted, where, index + 1, at + 1, visited, whole=whole)
         # A visible name such as `config.json` is weak evidence if the pattern also has a hidden directory.
         counts = name.hidden or not any(other.hidden for other in wanted)
         return fits, fits and (spelled or (fit is Fit.YES and counts))
@@ -326,8 +347,7 @@ class PathSet:
             if state in visited:
                 continue
             visited.add(state)
-            self._steps += 1
-            if self._steps > MAX_STEPS:
+            if not self._budget.spend(1):
                 return Fit.YES
             at, there, spelled = state
             if at == len(pattern) and there == len(text):
