@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from codesdk.documents import FileInvalid, FilePoller, ReloadedFiles, ReloadedFolders
-from codesdk.domain.canonical import content_hash
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundles.bundle import Bundle, make_bundle, unreadable_bundle
@@ -147,7 +146,7 @@ class ActiveBundles:
         self._recorded: dict[str, str] = {}
         """Hash of each layer's files in the change record, by layer."""
         self._pin_problems: dict[PinKey, PolicyInvalid] = {}
-        self._pins_tools = ""
+        self._pins_tools: frozenset[object] | None = None
         """Fingerprint of the tools that pinned versions were checked with."""
         self._refresh_lock = threading.Lock()
         """Serializes refreshes by the poller and by requests that change a pin."""
@@ -323,12 +322,12 @@ class ActiveBundles:
         self._on_refresh()
 
 
-def tools_fingerprint(known_tools: Collection[str]) -> str:
-    """Return a hash over what rules and their tests depend on in the tools."""
+def tools_fingerprint(known_tools: Collection[str]) -> frozenset[object]:
+    """Return what rules and their tests depend on in the tools. Compared at each poll, so not hashed."""
     if not isinstance(known_tools, Mapping):
-        return content_hash(sorted(known_tools))
+        return frozenset(known_tools)
     found = known_tools.items()
-    return content_hash([[name, tool.classification, tool.schema_hash, tool.enabled] for name, tool in found])
+    return frozenset((name, tool.classification, tool.schema_hash, tool.enabled) for name, tool in found)
 
 
 def _files(directory: Path) -> list[Path]:

@@ -21,7 +21,6 @@ _VALUE = re.compile(
     r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?$#](?![A-Za-z0-9_{(\[])|\(\([0-9+\-*/% ]*\)\)"
     r"|\{#?[A-Za-z_][A-Za-z0-9_]*\}|\{[A-Za-z_][A-Za-z0-9_]*(?:##?|%%?|//?|:?[-+])[A-Za-z0-9_.,/:@*?+-]*\})"
 )
-_FIRST_VARIABLE = re.compile(r'"?\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})')
 _NAMED_OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9-]*=")
 PIPE_FOLDER = "/dev/fd/"
 """Begin of the path that replaces a process substitution."""
@@ -53,8 +52,6 @@ class Word(NamedTuple):
     """For a plain word: always exactly one argument, because its unknown parts are quoted."""
     scripts: tuple[str, ...] = ()
     """For a plain word: the commands in its substitutions `$(…)`, `<(…)`, `>(…)` and backquotes."""
-    variable: str = ""
-    """For a plain word: the variable that it starts with, if it starts with one."""
     rest: str = ""
     """Of a dynamic word: what follows `text`, as it is written."""
 
@@ -125,7 +122,6 @@ class _Reader:
         if self._known is None:
             return Word(self._text(), glob=self._glob)
         single = self._single and not self._glob
-        first = _FIRST_VARIABLE.match(self._raw) if not self._known else None
         return Word(
             self._known,
             dynamic=True,
@@ -133,7 +129,6 @@ class _Reader:
             plain=True,
             single=single,
             scripts=tuple(self._scripts),
-            variable=(first[1] or first[2]) if first else "",
             rest=self._raw[self._unread :],
         )
 

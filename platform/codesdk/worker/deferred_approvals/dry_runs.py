@@ -265,7 +265,8 @@ def _scripts_now(
     """What people are shown of scripts; nothing if the sandbox doesn't answer, and the approval is requested anyway."""
     try:
         return shown_scripts(sandbox, marks, paths)
-    except Fault:
+    except Fault as fault:
+        _log.warning("people are asked without the text of scripts: %s", fault)
         return []
 
 
