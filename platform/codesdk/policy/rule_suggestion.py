@@ -19,7 +19,7 @@ from codesdk.policy.schema.models import Rule, looks_like_pattern
 
 _PATHS = frozenset({"path", "from", "to", "directory", "cwd"})
 _URLS = frozenset({"url", "host"})
-_CONTENT = frozenset({"content", "patch", "stdin", "text"})
+_CONTENT = frozenset({"content", "patch", "stdin", "text", "old_text", "new_text"})
 """Arguments that are what is written, not where: the kind of the call does not depend on them."""
 
 

@@ -8,6 +8,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import SourceCall, Template, Tool
 from codesdk.tools.command import execute, run_command
 from codesdk.tools.context import Builtin, ToolContext
+from codesdk.tools.edit import edit
 from codesdk.tools.entries import delete, move, stat
 from codesdk.tools.fetch import fetch
 from codesdk.tools.files import list_directory, read, write
@@ -19,6 +20,7 @@ from codesdk.tools.search import search
 BUILTINS: dict[str, Builtin] = {
     "workspace.read": read,
     "workspace.write": write,
+    "workspace.edit": edit,
     "workspace.list": list_directory,
     "workspace.search": search,
     "workspace.stat": stat,

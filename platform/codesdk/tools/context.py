@@ -20,6 +20,7 @@ from codesdk.sandbox.port import (
     FileRefused,
     Files,
     FileWrite,
+    FingerprintKind,
     OnOutput,
     ProcessLimits,
     Sandbox,
@@ -116,11 +117,25 @@ class ToolContext:
             if most and item.content is not None and len(item.content) > most:
                 text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
                 return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
+            shown = self._shown_content(item.path)
+            if item.if_sha256 and shown and shown != item.if_sha256:
+                text = f"{item.path} has changed since approval of this call was requested."
+                return FileRefused(path=item.path, error=FileError.CONFLICT, message=text)
         return self.files.write(tuple(self._require_previewed_content(item) for item in writes))
 
     def _require_previewed_content(self, item: FileWrite) -> FileWrite:
         wanted = self.expected.get(posixpath.normpath(item.path))
         return item if item.if_sha256 or wanted is None else item.model_copy(update={"if_sha256": wanted})
+
+    def _shown_content(self, path: str) -> str | None:
+        """What a person was shown that a file holds, as `if_sha256` of a write; None if they were shown nothing of it."""
+        clean = posixpath.normpath(path)
+        if clean in self.expected:
+            return self.expected[clean]
+        for mark in self.bound:
+            if posixpath.normpath(posixpath.join(mark.cwd, mark.path)) == clean:
+                return "absent" if mark.kind is FingerprintKind.ABSENT else mark.sha256
+        return None
 
 
 def process_limits(bounds: SandboxBounds) -> ProcessLimits:

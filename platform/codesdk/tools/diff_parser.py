@@ -1,4 +1,7 @@
-"""Unified diffs as pure code: text into what it does to each file. `hunks` applies that."""
+"""Patches as pure code: text into what it does to each file. `hunks` applies that.
+
+Accepts unified diffs, what `git diff` writes, and the apply-patch format, all of them as models write them.
+"""
 
 from __future__ import annotations
 
@@ -7,104 +10,260 @@ from collections.abc import Iterator
 from typing import Literal
 
 from codesdk.domain.model import FrozenModel
+from codesdk.domain.patch_headers import BOM, DIFF_GIT, is_name_pair, name_of, section
 from codesdk.tools.git_paths import unquote_path
-from codesdk.tools.hunks import Hunk, PatchRejected, split_lines
-
-__all__ = ["FilePatch", "PatchRejected", "parse_diff", "split_lines"]
+from codesdk.tools.hunk_parser import BINARY, STRAY, HunkParser
+from codesdk.tools.hunks import Hunk, PatchRejected
+from codesdk.tools.text_lines import split_lines
 
 MAX_LINES = 100_000
-"""Of a diff. Each line takes microseconds of the worker, and newlines alone could make four million of them."""
+"""Of a patch. Each line takes microseconds of the worker, and newlines alone could make four million of them."""
 MAX_FILES = 500
 """What the runner writes as one batch."""
-_NUMBER = "([0-9]{1,9})"
-_HEADER = re.compile(rf"@@ -{_NUMBER}(?:,{_NUMBER})? \+{_NUMBER}(?:,{_NUMBER})? @@")
-_NO_NEWLINE = "\\"
-_GIT = "diff --git "
 _EXTENDED = re.compile(
     r"(old mode|new mode|new file mode|deleted file mode|rename from|rename to|copy from|copy to|similarity index"
     r"|dissimilarity index|index) (.+)"
 )
-_BINARY = ("GIT binary patch", "Binary files ")
 _MODES = {"100644": 0o644, "100755": 0o755}
+_SEARCH_BLOCK = re.compile(r"^<{5,9} ?(SEARCH|ORIGINAL)", re.MULTILINE)
 
 
 class FilePatch(FrozenModel):
-    """All that a diff does to one file."""
+    """All that a patch does to one file."""
 
     path: str
     """After the patch."""
     change: Literal["added", "modified", "deleted", "renamed"]
     source: str | None = None
     """Of a renamed file: the path before."""
+    unprefixed: str | None = None
+    """The path without `a/` or `b/`, where both names have the same of them: meant if only this file exists."""
     mode: int | None = None
-    """Permission bits that the diff gives; None where it says nothing of them."""
+    """Permission bits that the patch gives; None where it says nothing of them."""
     hunks: tuple[Hunk, ...] = ()
+    deletes_any: bool = False
+    """The file is deleted whatever it holds; otherwise its hunks must cover all of it."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that it may touch."""
+        return tuple(path for path in (self.path, self.source, self.unprefixed) if path is not None)
 
 
-def parse_diff(diff: str) -> list[FilePatch]:
-    """The files of a unified diff, in its order; what `git diff` writes about new, empty, renamed files and modes too.
+def parse_readings(patch: str) -> tuple[tuple[FilePatch, ...], ...]:
+    """How a patch can be read, in the order in which to try: by the counts of its hunks' headers, then by the marks.
+
+    Most patches have one reading. A count that is wrong by a few lines can take the next file's header for lines of the
+    hunk; then nothing fits, and the second reading applies.
 
     Raises:
-        PatchRejected: no file in it, a malformed hunk, the same file twice, a copy, a symbolic link, binary content, or
-            more lines or files than are allowed.
+        PatchRejected: neither reading finds a patch in it.
     """
-    if (lines := diff.count("\n")) > MAX_LINES:
-        raise PatchRejected(f"The diff has {lines} lines; send it in parts of {MAX_LINES} lines at most.")
-    patches = list(_parse_files(split_lines(diff)))
+    try:
+        first = parse_diff(patch)
+    except PatchRejected:
+        return (parse_diff(patch, by_counts=False),)
+    try:
+        second = parse_diff(patch, by_counts=False)
+    except PatchRejected:
+        return (first,)
+    return (first,) if first == second else (first, second)
+
+
+def parse_diff(patch: str, *, by_counts: bool = True) -> tuple[FilePatch, ...]:
+    """The files of a patch, in its order; what `git diff` writes about new, empty, renamed files and modes too.
+
+    Raises:
+        PatchRejected: no file in it, a malformed hunk, a file that is changed twice in ways that don't add up, a copy, a
+            symbolic link, binary content, or more lines or files than are allowed.
+    """
+    if (lines := patch.count("\n")) > MAX_LINES:
+        raise PatchRejected(f"The patch has {lines} lines; send it in parts of {MAX_LINES} lines at most.")
+    patches = _join_repeated(_PatchParser(split_lines(_completed(patch)), by_counts=by_counts).files())
     if not patches:
-        raise PatchRejected("This is no unified diff: it has no `--- a/file` and `+++ b/file` lines.")
+        hint = " SEARCH/REPLACE blocks are calls of workspace.edit." if _SEARCH_BLOCK.search(patch) else ""
+        raise PatchRejected(
+            "This is no unified diff: it has no `--- a/file` and `+++ b/file` lines, and no `*** Update File: file`."
+            + hint
+        )
     paths = [path for patch in patches for path in (patch.path, patch.source) if path is not None]
     if len(paths) > MAX_FILES:
-        raise PatchRejected(f"The diff changes {len(paths)} files; send it in parts of {MAX_FILES} files at most.")
+        raise PatchRejected(f"The patch changes {len(paths)} files; send it in parts of {MAX_FILES} files at most.")
     if len(set(paths)) != len(paths):
-        raise PatchRejected("The diff names the same file twice; join its hunks.")
+        raise PatchRejected("The patch names the same file twice; join what it does to it.")
     return patches
 
 
-def _parse_files(lines: list[str]) -> Iterator[FilePatch]:
-    at = 0
-    while at < len(lines):
-        if lines[at].startswith(_GIT):
-            patch, at = _parse_git_file(lines, at)
-            yield patch
-        elif _has_names(lines, at):
-            patch, at = _parse_file(lines, at)
-            yield patch
-        elif lines[at].startswith(("rename from ", "copy from ", *_BINARY)):
-            raise PatchRejected(f"Line {at + 1}: renames need their `diff --git` line; binary files and copies no way.")
+def _completed(patch: str) -> str:
+    """The patch without a byte order mark, and with the last line end, which is often left out."""
+    return patch.removeprefix(BOM) + "\n" * (not patch.endswith("\n"))
+
+
+def _join_repeated(patches: Iterator[FilePatch]) -> tuple[FilePatch, ...]:
+    """Join the hunks of a file that is named repeatedly: the later ones apply to what the earlier ones have made."""
+    found: list[FilePatch] = []
+    places: dict[str, int] = {}
+    for patch in patches:
+        at = places.setdefault(patch.path, len(found))
+        if at < len(found) and patch.change == found[at].change == "modified" and patch.mode is None:
+            # Their line numbers may count either text, so they are not used.
+            later = [hunk.model_copy(update={"start": None}) for hunk in patch.hunks]
+            later[0] = later[0].model_copy(update={"restarts": True})
+            found[at] = found[at].model_copy(update={"hunks": (*found[at].hunks, *later)})
         else:
-            at += 1
+            found.append(patch)
+    return tuple(found)
 
 
-def _has_names(lines: list[str], at: int) -> bool:
-    return at + 1 < len(lines) and lines[at].startswith("--- ") and lines[at + 1].startswith("+++ ")
+class _PatchParser:
+    """Reads the headers of files; what stands between files is skipped."""
 
+    def __init__(self, lines: list[str], *, by_counts: bool) -> None:
+        self._lines = lines
+        self._hunks = HunkParser(lines, by_counts=by_counts)
 
-def _parse_git_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
-    first = at
-    headers: dict[str, str] = {}
-    at += 1
-    while at < len(lines) and (header := _EXTENDED.fullmatch(lines[at].rstrip("\r\n"))):
-        headers[header[1]] = header[2]
+    def files(self) -> Iterator[FilePatch]:
+        lines, at = self._lines, 0
+        while at < len(lines):
+            if lines[at].startswith(DIFF_GIT):
+                patch, at = self._git_file(at)
+                yield patch
+            elif self._has_names(at):
+                patch, at = self._named_file(at)
+                yield patch
+            elif found := section(lines[at]):
+                patch, at = self._section(at, *found)
+                yield patch
+            elif lines[at].startswith(STRAY):
+                raise PatchRejected(
+                    f"Line {at + 1}: renames need their `diff --git` line; binary files and copies no way."
+                )
+            elif self._hunks.trusts_marks and lines[at][0] in "+-":
+                raise PatchRejected(f"Line {at + 1}: this line belongs to no hunk.")
+            else:
+                self._hunks.trusts_marks &= not lines[at].startswith("*** End Patch")
+                at += 1
+
+    def _has_names(self, at: int) -> bool:
+        return at + 1 < len(self._lines) and is_name_pair(self._lines[at], self._lines[at + 1])
+
+    def _has_hunk(self, at: int) -> bool:
+        return at < len(self._lines) and self._lines[at].startswith("@@")
+
+    def _git_file(self, at: int) -> tuple[FilePatch, int]:
+        lines, first = self._lines, at
+        headers: dict[str, str] = {}
         at += 1
-    if "copy from" in headers:
-        raise PatchRejected(f"Line {first + 1}: copies are not supported; give the new file as an added one.")
-    if at < len(lines) and lines[at].startswith(_BINARY):
-        raise PatchRejected(f"Line {at + 1}: binary files are not supported.")
-    mode = _parse_mode(headers, first + 1)
-    if "rename from" in headers:
-        return _parse_rename(lines, at, headers, mode)
-    if _has_names(lines, at):
-        patch, at = _parse_file(lines, at)
-        return patch.model_copy(update={"mode": mode}), at
-    path = _git_path(lines[first], first + 1)
-    if "new file mode" in headers:
-        return FilePatch(path=path, change="added", mode=mode), at
-    if "deleted file mode" in headers:
-        return FilePatch(path=path, change="deleted"), at
-    if mode is not None:
-        return FilePatch(path=path, change="modified", mode=mode), at
-    raise PatchRejected(f"Line {at + 1}: {path} has no hunk (`@@ -1,3 +1,4 @@`).")
+        while at < len(lines) and (header := _EXTENDED.fullmatch(lines[at].rstrip("\r\n"))):
+            headers[header[1]] = header[2]
+            at += 1
+        if "copy from" in headers:
+            raise PatchRejected(f"Line {first + 1}: copies are not supported; give the new file as an added one.")
+        if at < len(lines) and lines[at].startswith(BINARY):
+            raise PatchRejected(f"Line {at + 1}: binary files are not supported.")
+        mode = _parse_mode(headers, first + 1)
+        if "rename from" in headers:
+            return self._git_rename(at, headers, mode)
+        if self._has_names(at):
+            patch, at = self._named_file(at)
+            return patch.model_copy(update={"mode": mode}), at
+        path = _git_path(lines[first], first + 1)
+        change: Literal["added", "modified", "deleted"] = "modified"
+        if "new file mode" in headers:
+            change = "added"
+        elif "deleted file mode" in headers:
+            change, mode = "deleted", None
+        elif mode is None and not self._has_hunk(at):
+            raise PatchRejected(f"Line {at + 1}: {path} has no hunk (`@@ -1,3 +1,4 @@`).")
+        hunks: tuple[Hunk, ...] = ()
+        if self._has_hunk(at):
+            hunks, at = self._hunks.parse(at, path, is_new=change == "added")
+        return FilePatch(path=path, change=change, mode=mode, hunks=hunks), at
+
+    def _git_rename(self, at: int, headers: dict[str, str], mode: int | None) -> tuple[FilePatch, int]:
+        if "rename to" not in headers:
+            raise PatchRejected(f"Line {at + 1}: `rename from` without `rename to`.")
+        source, path = unquote_path(headers["rename from"]), unquote_path(headers["rename to"])
+        hunks: tuple[Hunk, ...] = ()
+        if self._has_names(at):
+            names = [_name(line) for line in self._lines[at : at + 2]]
+            if names not in ([f"a/{source}", f"b/{path}"], [source, path]):
+                raise PatchRejected(f"Line {at + 1}: the names are not those of `rename from` and `rename to`.")
+            hunks, at = self._hunks.parse(at + 2, path)
+        elif self._has_hunk(at):
+            hunks, at = self._hunks.parse(at, path)
+        return FilePatch(path=path, change="renamed", source=source, mode=mode, hunks=hunks), at
+
+    def _named_file(self, at: int) -> tuple[FilePatch, int]:
+        """The file of a `---` and a `+++` line."""
+        patch = _names_of(_name(self._lines[at]), _name(self._lines[at + 1]), at + 1)
+        hunks, at = self._hunks.parse(at + 2, patch.path, is_new=patch.change == "added")
+        return patch.model_copy(update={"hunks": hunks}), at
+
+    def _section(self, at: int, header: str, path: str) -> tuple[FilePatch, int]:
+        """A section of the apply-patch format."""
+        lines, first = self._lines, at
+        at += 1
+        match header:
+            case "Move to":
+                raise PatchRejected(f"Line {first + 1}: `*** Move to:` stands below its `*** Update File:`.")
+            case "Delete File":
+                self._hunks.trusts_marks = True  # lines below it would say what it holds
+                return FilePatch(path=path, change="deleted", deletes_any=True), at
+            case "Add File":
+                hunks, at = self._hunks.parse_optional(at, is_new=True)
+                return FilePatch(path=path, change="added", hunks=hunks), at
+            case _:
+                moved = section(lines[at]) if at < len(lines) else None
+                target = moved[1] if moved and moved[0] == "Move to" else None
+                at += target is not None
+                if self._has_names(at):  # a unified diff's names, too
+                    named = _names_of(_name(lines[at]), _name(lines[at + 1]), at + 1)
+                    at += 2 * (named.path in (path, target))
+                if target is None:
+                    hunks, at = self._hunks.parse(at, path)
+                    return FilePatch(path=path, change="modified", hunks=hunks), at
+                hunks, at = self._hunks.parse_optional(at)
+                return FilePatch(path=target, change="renamed", source=path, hunks=hunks), at
+
+
+def _name(line: str) -> str:
+    return unquote_path(name_of(line))
+
+
+def _names_of(old: str, new: str, line: int) -> FilePatch:
+    """What the two names of a unified diff say. `a/` and `b/` are prefixes as a pair, or where only one name has one."""
+    if old == new == "/dev/null":
+        raise PatchRejected(f"Line {line + 1}: both sides are /dev/null.")
+    if old == "/dev/null":
+        return FilePatch(path=new.removeprefix("b/"), change="added")
+    if new == "/dev/null":
+        return FilePatch(path=old.removeprefix("a/"), change="deleted")
+    bare_old, bare_new = _unprefixed(old), _unprefixed(new)
+    if old == new:
+        return FilePatch(path=new, change="modified", unprefixed=bare_new if bare_new != new else None)
+    if bare_old == bare_new and old[:2] != new[:2]:
+        return FilePatch(path=bare_new, change="modified")
+    are_pairs = (bare_old != old) == (bare_new != new)
+    if not are_pairs:
+        raise PatchRejected(f"{old} and {new} differ, and only one of them has the prefix a/ or b/.")
+    if old.startswith("a/") and new.startswith("b/"):
+        old, new = bare_old, bare_new
+    return FilePatch(path=new, change="renamed", source=old)
+
+
+def _unprefixed(name: str) -> str:
+    return name[2:] if name.startswith(("a/", "b/")) else name
+
+
+def _git_path(line: str, number: int) -> str:
+    """The one path of `diff --git a/x b/x`, where nothing else in the diff names it."""
+    rest = line.removeprefix(DIFF_GIT).rstrip("\r\n")
+    half = len(rest) // 2
+    old, new = unquote_path(rest[:half]), unquote_path(rest[half + 1 :])
+    if rest[half : half + 1] != " " or old.removeprefix("a/") != new.removeprefix("b/"):
+        raise PatchRejected(f"Line {number}: the two names differ, and no `rename from` says why.")
+    return new.removeprefix("b/")
 
 
 def _parse_mode(headers: dict[str, str], line: int) -> int | None:
@@ -114,102 +273,3 @@ def _parse_mode(headers: dict[str, str], line: int) -> int | None:
     if given not in _MODES:
         raise PatchRejected(f"Line {line}: mode {given} is no file's; symbolic links and submodules are not supported.")
     return _MODES[given]
-
-
-def _parse_rename(lines: list[str], at: int, headers: dict[str, str], mode: int | None) -> tuple[FilePatch, int]:
-    if "rename to" not in headers:
-        raise PatchRejected(f"Line {at + 1}: `rename from` without `rename to`.")
-    source, path = unquote_path(headers["rename from"]), unquote_path(headers["rename to"])
-    hunks: tuple[Hunk, ...] = ()
-    if _has_names(lines, at):
-        names = _file_name(lines[at], "a/"), _file_name(lines[at + 1], "b/")
-        if names != (source, path):
-            raise PatchRejected(f"Line {at + 1}: the names are not those of `rename from` and `rename to`.")
-        hunks, at = _parse_hunks(lines, at + 2, path)
-    return FilePatch(path=path, change="renamed", source=source, mode=mode, hunks=hunks), at
-
-
-def _git_path(line: str, number: int) -> str:
-    """The one path of `diff --git a/x b/x`, where nothing else in the diff names it."""
-    rest = line.removeprefix(_GIT).rstrip("\r\n")
-    half = len(rest) // 2
-    old, new = unquote_path(rest[:half]), unquote_path(rest[half + 1 :])
-    if rest[half : half + 1] != " " or old.removeprefix("a/") != new.removeprefix("b/"):
-        raise PatchRejected(f"Line {number}: the two names differ, and no `rename from` says why.")
-    return new.removeprefix("b/")
-
-
-def _parse_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
-    old, new = _file_name(lines[at], "a/"), _file_name(lines[at + 1], "b/")
-    hunks, end = _parse_hunks(lines, at + 2, new or old or "")
-    if old is None and new is None:
-        raise PatchRejected(f"Line {at + 2}: both sides are /dev/null.")
-    if old is None:
-        return FilePatch(path=new or "", change="added", hunks=hunks), end
-    if new is None:
-        return FilePatch(path=old, change="deleted", hunks=hunks), end
-    if old != new:
-        raise PatchRejected(f"{old} and {new} differ: renames need `rename from` and `rename to`, as git writes them.")
-    return FilePatch(path=new, change="modified", hunks=hunks), end
-
-
-def _parse_hunks(lines: list[str], at: int, path: str) -> tuple[tuple[Hunk, ...], int]:
-    hunks: list[Hunk] = []
-    while at < len(lines) and (header := _HEADER.match(lines[at])):
-        hunk, at = _parse_hunk(lines, at, header)
-        hunks.append(hunk)
-    if not hunks:
-        raise PatchRejected(f"Line {at + 1}: {path} has no hunk (`@@ -1,3 +1,4 @@`).")
-    return tuple(hunks), at
-
-
-def _file_name(line: str, prefix: str) -> str | None:
-    name = unquote_path(line[4:].rstrip("\r\n").split("\t")[0].strip())
-    return None if name == "/dev/null" else name.removeprefix(prefix)
-
-
-def _parse_hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, int]:
-    start = int(header[1])
-    want_old = int(header[2]) if header[2] is not None else 1
-    want_new = int(header[4]) if header[4] is not None else 1
-    old: list[str] = []
-    new: list[str] = []
-    first = at + 1
-    at = first
-    while at < len(lines) and (len(old) < want_old or len(new) < want_new):
-        line = lines[at]
-        # Models often send an empty context line without its space.
-        mark, rest = (" ", line) if line in ("\n", "\r\n") else (line[0], line[1:])
-        if mark not in " +-" + _NO_NEWLINE:
-            break
-        if mark == _NO_NEWLINE:
-            _strip_newline(lines[at - 1][0], old, new)
-        if mark in " -":
-            old.append(rest)
-        if mark in " +":
-            new.append(rest)
-        at += 1
-    if at < len(lines) and lines[at].startswith(_NO_NEWLINE):
-        _strip_newline(lines[at - 1][0], old, new)
-        at += 1
-    if (len(old), len(new)) != (want_old, want_new):
-        counts = f"-{len(old)} +{len(new)} lines where its header says -{want_old} +{want_new}"
-        raise PatchRejected(f"Line {first}: the hunk has {counts}.")
-    if at < len(lines) and _has_uncounted_line(lines, at):
-        raise PatchRejected(f"Line {at + 1}: the hunk goes on after the -{want_old} +{want_new} lines of its header.")
-    return Hunk(start=start, old=tuple(old), new=tuple(new)), at
-
-
-def _has_uncounted_line(lines: list[str], at: int) -> bool:
-    """Whether a line that belongs to the hunk follows its counted end: leaving it out would change less than was sent."""
-    following = lines[at + 1] if at + 1 < len(lines) else ""
-    next_file = lines[at].startswith("--- ") and following.startswith("+++ ")
-    signature = lines[at].rstrip() == "--"  # the end of a mailed patch
-    return lines[at][0] in " +-" and not next_file and not signature
-
-
-def _strip_newline(mark: str, old: list[str], new: list[str]) -> None:
-    if mark in " -" and old:
-        old[-1] = old[-1].removesuffix("\n")
-    if mark in " +" and new:
-        new[-1] = new[-1].removesuffix("\n")

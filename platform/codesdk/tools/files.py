@@ -9,7 +9,7 @@ from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.tools.context import ToolContext, file_error_result
-from codesdk.tools.hunks import split_lines
+from codesdk.tools.text_lines import split_lines
 
 MAX_READ_CHARACTERS = 256 * 1024
 """Characters that one read returns: a file that is one line of megabytes must not fill the model's context."""

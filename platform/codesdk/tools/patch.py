@@ -1,17 +1,17 @@
-"""patch.apply: a unified diff, applied whole or not at all."""
+"""patch.apply: a unified diff or a patch in the apply-patch format, applied whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tool_results import ToolResult
 from codesdk.domain.work_budget import WorkBudget
-from codesdk.sandbox.port import FileKind, FileRefused, FileWrite
+from codesdk.sandbox.port import FileInfo, FileKind, FileRefused, FileWrite
 from codesdk.tools.context import ToolContext, file_error_result
-from codesdk.tools.diff_parser import FilePatch, parse_diff
-from codesdk.tools.hunks import MAX_WORK, PatchRejected, apply_hunks
+from codesdk.tools.diff_parser import FilePatch, parse_readings
+from codesdk.tools.hunks import MAX_WORK, HunkMisplaced, PatchRejected, apply_hunks
 
 ABSENT = "absent"
 
@@ -19,12 +19,10 @@ ABSENT = "absent"
 def apply(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """Check every hunk of every file, then write all files in one batch that only lands on what was read."""
     try:
-        patches = parse_diff(given["patch"])
-        budget = WorkBudget(MAX_WORK)
-        writes = [write for patch in patches for write in _file_writes(patch, context, budget)]
+        patches, writes = _plan(parse_readings(given["patch"]), context)
     except PatchRejected as rejected:
         return ToolResult(text=f"Nothing was changed. {rejected}", is_error=True, code="PATCH_REJECTED")
-    done = context.write(tuple(writes))
+    done = context.write(writes)
     if isinstance(done, FileRefused):
         no = file_error_result(done)
         return no.model_copy(update={"text": f"Nothing was changed. {no.text}."})
@@ -32,6 +30,26 @@ def apply(given: dict[str, Any], context: ToolContext) -> ToolResult:
         text="\n".join(_summary(patch) for patch in patches),
         structured={"files": [_change_fields(patch) for patch in patches]},
     )
+
+
+def _plan(
+    readings: Iterable[tuple[FilePatch, ...]], context: ToolContext
+) -> tuple[list[FilePatch], tuple[FileWrite, ...]]:
+    """The first reading that fits, and what it writes. If none does, the first says why."""
+    budget = WorkBudget(MAX_WORK)
+    refusal: PatchRejected | None = None
+    for reading in readings:
+        try:
+            patches = [_resolved(patch, context) for patch in reading]
+            writes = tuple(write for patch in patches for write in _file_writes(patch, context, budget))
+        except HunkMisplaced as misplaced:
+            refusal = refusal or PatchRejected(misplaced.explain(context.clean))
+        except PatchRejected as rejected:
+            refusal = refusal or rejected
+        else:
+            return patches, writes
+    assert refusal is not None  # noqa: S101 (there is always a reading)
+    raise refusal
 
 
 def _change_fields(patch: FilePatch) -> dict[str, Any]:
@@ -44,26 +62,47 @@ def _summary(patch: FilePatch) -> str:
     return f"{patch.change} {patch.path}{source} ({len(patch.hunks)} hunks)"
 
 
-def _file_writes(patch: FilePatch, context: ToolContext, budget: WorkBudget) -> Iterator[FileWrite]:
+def _resolved(patch: FilePatch, context: ToolContext) -> FilePatch:
+    """The patch with the one path that it can mean, where its names leave two."""
+    if patch.unprefixed is None:
+        return patch
+    literal, bare = (isinstance(context.files.stat(path), FileInfo) for path in (patch.path, patch.unprefixed))
+    if literal and bare:
+        raise PatchRejected(
+            f"Both names are {patch.path}, and {patch.unprefixed} exists too: write a/ and b/ before it."
+        )
+    return patch if literal or not bare else patch.model_copy(update={"path": patch.unprefixed})
+
+
+def _file_writes(patch: FilePatch, context: ToolContext, budget: WorkBudget) -> tuple[FileWrite, ...]:
     """What a file's patch writes and deletes; each only on what was read."""
     if patch.change == "added":
         content = apply_hunks(patch.hunks, "", patch.path, budget).encode()
-        yield FileWrite(path=patch.path, content=content, if_sha256=ABSENT, mode=patch.mode)
-        return
+        return (FileWrite(path=patch.path, content=content, if_sha256=ABSENT, mode=patch.mode),)
     source = patch.source or patch.path
-    current, text = _read_text(source, context)
+    current = _read(source, context)
     if not budget.spend(len(current)):
-        raise PatchRejected(f"The files of this diff are too large together (at {source}); send it in parts.")
-    changed = apply_hunks(patch.hunks, text, source, budget, deletes=patch.change == "deleted").encode()
+        raise PatchRejected(f"The files of this patch are too large together (at {source}); send it in parts.")
+    marked = bytes_hash(current)
+    if patch.deletes_any:
+        return (FileWrite(path=source, content=None, if_sha256=marked),)
+    deletes = patch.change == "deleted"
+    changed = current
+    if patch.hunks or deletes:
+        changed = apply_hunks(patch.hunks, _decode(source, current), source, budget, deletes=deletes).encode()
     match patch.change:
         case "deleted":
-            yield FileWrite(path=source, content=None, if_sha256=bytes_hash(current))
+            return (FileWrite(path=source, content=None, if_sha256=marked),)
         case "renamed":
             mode = patch.mode if patch.mode is not None else _mode(source, context)
-            yield FileWrite(path=patch.path, content=changed, if_sha256=ABSENT, mode=mode)
-            yield FileWrite(path=source, content=None, if_sha256=bytes_hash(current))
+            return (
+                FileWrite(path=patch.path, content=changed, if_sha256=ABSENT, mode=mode),
+                FileWrite(path=source, content=None, if_sha256=marked),
+            )
+        case _ if changed == current and patch.mode is None:
+            raise PatchRejected(f"{source}: the patch changes nothing.")
         case _:
-            yield FileWrite(path=source, content=changed, if_sha256=bytes_hash(current), mode=patch.mode)
+            return (FileWrite(path=source, content=changed, if_sha256=marked, mode=patch.mode),)
 
 
 def _mode(path: str, context: ToolContext) -> int:
@@ -75,13 +114,17 @@ def _mode(path: str, context: ToolContext) -> int:
     return found.mode
 
 
-def _read_text(path: str, context: ToolContext) -> tuple[bytes, str]:
+def _read(path: str, context: ToolContext) -> bytes:
     current = context.files.read(path, length=context.profile.max_read_bytes)
     if isinstance(current, FileRefused):
         raise PatchRejected(f"{path}: {current.message}")
     if len(current.data) != current.size:
         raise PatchRejected(f"{path} is too large to patch ({current.size} bytes).")
+    return current.data
+
+
+def _decode(path: str, content: bytes) -> str:
     try:
-        return current.data, current.data.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise PatchRejected(f"{path} is not UTF-8 text.") from error

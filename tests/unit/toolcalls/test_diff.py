@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from codesdk.domain.work_budget import WorkBudget
 from codesdk.tools.diff_parser import FilePatch, parse_diff
 from codesdk.tools.git_paths import unquote_path
-from codesdk.tools.hunks import MAX_WORK, PatchRejected, split_lines
+from codesdk.tools.hunks import MAX_WORK, PatchRejected
 from codesdk.tools.hunks import apply_hunks as apply_to
+from codesdk.tools.text_lines import split_lines
 
 
 def apply_hunks(patch: FilePatch, text: str) -> str:
@@ -128,7 +129,7 @@ def test_an_empty_context_line_without_its_space_counts():
         ("hello\n", "no unified diff"),
         ("--- a/f\n+++ b/f\n", "has no hunk"),
         ("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n", "its header says"),
-        ("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n", "renames"),
+        ("--- a/f\n+++ g\n@@ -1 +1 @@\n-a\n+b\n", "only one of them has the prefix"),
         ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "both sides"),
         ("rename from a\nrename to b\n", "renames"),
         ("GIT binary patch\n", "binary"),
@@ -146,12 +147,20 @@ def test_an_empty_context_line_without_its_space_counts():
         ('--- "a/\\q"\n+++ "b/\\q"\n@@ -1 +1 @@\n-a\n+b\n', "no quoted name"),
         ('--- "a/\\777"\n+++ "b/\\777"\n@@ -1 +1 @@\n-a\n+b\n', "no quoted name"),
         ('--- "a/\\377"\n+++ "b/\\377"\n@@ -1 +1 @@\n-a\n+b\n', "not UTF-8"),
-        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", "twice"),
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n", "twice"),
+        ("*** Delete File: f\n*** Add File: f\n+a\n", "twice"),
         # Models miscount: what the header does not count must not be left out in silence.
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n+c\n", "goes on"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n c\n", "goes on"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n-c\n", "goes on"),
-        (f"--- a/f\n+++ b/f\n@@ -{'9' * 5000} +1 @@\n-a\n+b\n", "has no hunk"),
+        ("*** Move to: g\n", "stands below"),
+        ("*** Update File: f\n", "has no hunk"),
+        ("*** Update File: f\n*** End Patch\n", "has no hunk"),
+        ("*** Update File: f\n@@ def x\n*** End Patch\n", "has no lines"),
+        ("*** Update File: f\n@@\n-a\n+b\n```\n+c\n", "belongs to no hunk"),
+        ("*** Add File: f\n\n+c\n", "belongs to no hunk"),
+        ("*** Delete File: f\n-c\n", "belongs to no hunk"),
+        ("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n", "workspace.edit"),
     ],
 )
 def test_what_is_no_good_diff_is_rejected_in_words(diff, words):
@@ -291,8 +300,8 @@ def test_long_lines_are_not_repeated_in_a_message():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x", "expected 'x\\n' at line 1, found 'x'"),
-        ("x\r\n", "expected 'x\\n' at line 1, found 'x\\r\\n'"),
+        ("x ", "expected 'x\\n' at line 1, found 'x '"),
+        ("\tx\n", "expected 'x\\n' at line 1, found '\\tx\\n': only the white space differs"),
         ("", "expected 'x' at line 1, found (end of file)"),
         ("z\n", "expected 'x' at line 1, found 'z'"),
     ],

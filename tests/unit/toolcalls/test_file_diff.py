@@ -12,7 +12,8 @@ from codesdk.domain.work_budget import WorkBudget
 from codesdk.toolcalls.previews import unified_diff as module
 from codesdk.tools.diff_parser import parse_diff
 from codesdk.tools.git_paths import quote_path, unquote_path
-from codesdk.tools.hunks import MAX_WORK, apply_hunks, split_lines
+from codesdk.tools.hunks import MAX_WORK, apply_hunks
+from codesdk.tools.text_lines import split_lines
 
 
 def unified_diff(path, before, after):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
+from codesdk.domain.patch_headers import BOM, DIFF_GIT, is_name_pair, name_of, section, unquote_path
 from codesdk.policy.matching.path_globs import ANY, spells_nothing
 from codesdk.policy.matching.word_paths import braces, code_paths, readings, word_paths
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
@@ -88,7 +89,9 @@ _WILDCARD_OPTIONS = {
 }  # fmt: skip
 _EXCLUDES = ("--exclude", "--exclude-dir", "--ignore-dir", "--ignore-glob")
 _FOLDER_OPTIONS = ("-C", "--directory", "--chdir")
-_GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NAMING_LINES = re.compile(r"^(?:diff --git |(?:rename|copy) (?:from|to) |--- |\*\*\* ).*", re.MULTILINE)
+_GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.?)*+"?')
+"""Also without its end, so that the search takes linear time."""
 _RENAMES = ("rename from ", "rename to ", "copy from ", "copy to ")
 
 
@@ -154,20 +157,28 @@ def is_content(name: str) -> bool:
 
 
 def patch_paths(patch: str) -> Iterator[str]:
-    """Yield the files that a diff names, with and without the prefixes `a/` and `b/`."""
-    lines = [line.rstrip("\r") for line in patch.split("\n")]
-    for at, line in enumerate(lines):
+    """Yield the files that a patch names, in every format; of a unified diff with and without `a/` and `b/`."""
+    patch = patch.removeprefix(BOM)
+    for found in _NAMING_LINES.finditer(patch):
+        line = found[0].rstrip("\r")
         names: list[str] = []
-        if line.startswith("diff --git "):
-            rest = line.removeprefix("diff --git ")
+        if line.startswith(DIFF_GIT):
+            rest = line.removeprefix(DIFF_GIT)
             half = len(rest) // 2
             names = [rest[:half], rest[half + 1 :], *rest.split(" "), *_GIT_QUOTED.findall(rest)]
         elif line.startswith(_RENAMES):
             names = [line.split(" ", 2)[2]]
-        elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
-            names = [text[4:].split("\t")[0].strip() for text in (line, lines[at + 1])]
+        elif header := section(line):
+            yield header[1]
+        else:
+            end = patch.find("\n", found.end() + 1)
+            following = patch[found.end() + 1 : end if end >= 0 else None]
+            names = [name_of(line), name_of(following)] if is_name_pair(line, following) else []
         for name in names:
-            path = unquote(f"$'{name[1:-1]}'").text if _GIT_QUOTED.fullmatch(name) else name
+            try:
+                path = unquote_path(name)
+            except ValueError:
+                path = name  # the patch will be refused
             yield path
             if path.startswith(("a/", "b/")):
                 yield path[2:]

@@ -18,7 +18,8 @@ from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.words import Word, unquote
 from codesdk.registry import SourceCall, Template, Tool
 from codesdk.sandbox.port import FileFingerprint, FileRefused, Files, FingerprintKind, NamedPath
-from codesdk.tools.diff_parser import PatchRejected, parse_diff
+from codesdk.tools.diff_parser import parse_readings
+from codesdk.tools.hunks import PatchRejected
 
 MAX_NAMES = 512
 """Files that one call may name. Of more none is bound beyond these, and the approver is told so."""
@@ -62,13 +63,12 @@ def _find_names(tool: Tool, given: dict[str, Any]) -> Iterator[NamedPath]:
 
 def _patch_files(patch: str) -> Iterator[NamedPath]:
     try:
-        files = parse_diff(patch)
+        readings = parse_readings(patch)
     except PatchRejected:
         return  # and nothing will be changed by it
-    for file in files:
-        yield NamedPath(path=file.path)
-        if file.source is not None:
-            yield NamedPath(path=file.source)
+    for files in readings:
+        for file in files:
+            yield from (NamedPath(path=path) for path in file.paths)
 
 
 def _redirected_inputs(line: str) -> list[str]:

@@ -14,6 +14,7 @@ from codesdk.registry import Builtin, SourceCall, Tool
 
 _OF_BUILTINS = {
     "workspace.write": CommandEffect.WRITES,
+    "workspace.edit": CommandEffect.WRITES,
     "workspace.move": CommandEffect.OVERWRITES,
     "workspace.delete": CommandEffect.DELETES,
     "patch.apply": CommandEffect.WRITES,

@@ -15,7 +15,7 @@ from codesdk.toolcalls.previews.effects import FileEffect, effects_hash
 MAX_DRY_RUNS = 2
 """How often a preview is begun: one that was lost with its worker, or for a fault that passes, is begun again once."""
 PREVIEWABLE_BUILTINS = frozenset(
-    {"workspace.exec", "workspace.write", "workspace.move", "workspace.delete", "patch.apply"}
+    {"workspace.exec", "workspace.write", "workspace.edit", "workspace.move", "workspace.delete", "patch.apply"}
 )
 """The built-in tools of which a copy of the workspace shows all that they do."""
 MAX_NAMED_PATHS = 20

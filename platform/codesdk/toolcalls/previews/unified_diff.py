@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from codesdk.domain.work_budget import WorkBudget
 from codesdk.tools.git_paths import quote_path
-from codesdk.tools.hunks import split_lines
+from codesdk.tools.text_lines import split_lines
 
 CONTEXT = 3
 """Unchanged lines around a change."""
