@@ -25,6 +25,7 @@ _EXTENDED = re.compile(
     r"|dissimilarity index|index) (.+)"
 )
 _MODES = {"100644": 0o644, "100755": 0o755}
+_UNKNOWN_SECTION = re.compile(r"\*\*\*\s*(add|update|delete|move|rename|copy|create|modify|replace)\b", re.IGNORECASE)
 _SEARCH_BLOCK = re.compile(r"^<{5,9} ?(SEARCH|ORIGINAL)", re.MULTILINE)
 
 
@@ -41,8 +42,17 @@ class FilePatch(FrozenModel):
     mode: int | None = None
     """Permission bits that the patch gives; None where it says nothing of them."""
     hunks: tuple[Hunk, ...] = ()
-    deletes_any: bool = False
-    """The file is deleted whatever it holds; otherwise its hunks must cover all of it."""
+    discards: bool = False
+    """What the file held is gone, whatever it was: a section that deletes it, or deletes and adds it."""
+
+    @property
+    def adds_if_absent(self) -> bool:
+        """Whether it makes a file that is not there: it says that the file was empty, and not that there was none."""
+        return (
+            self.change == "modified"
+            and all(hunk.start == 0 and not hunk.old for hunk in self.hunks)
+            and bool(self.hunks)
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -110,6 +120,8 @@ def _join_repeated(patches: Iterator[FilePatch]) -> tuple[FilePatch, ...]:
             later = [hunk.model_copy(update={"start": None}) for hunk in patch.hunks]
             later[0] = later[0].model_copy(update={"restarts": True})
             found[at] = found[at].model_copy(update={"hunks": (*found[at].hunks, *later)})
+        elif at < len(found) and patch.change == "added" and found[at].change == "deleted" and found[at].discards:
+            found[at] = patch.model_copy(update={"change": "modified", "discards": True})
         else:
             found.append(patch)
     return tuple(found)
@@ -134,15 +146,21 @@ class _PatchParser:
             elif found := section(lines[at]):
                 patch, at = self._section(at, *found)
                 yield patch
-            elif lines[at].startswith(STRAY):
-                raise PatchRejected(
-                    f"Line {at + 1}: renames need their `diff --git` line; binary files and copies no way."
-                )
-            elif self._hunks.trusts_marks and lines[at][0] in "+-":
-                raise PatchRejected(f"Line {at + 1}: this line belongs to no hunk.")
             else:
-                self._hunks.trusts_marks &= not lines[at].startswith("*** End Patch")
+                self._check_skipped(at)
                 at += 1
+
+    def _check_skipped(self, at: int) -> None:
+        """Refuse a line between files that would change something: what is left out in silence is taken for done."""
+        line = self._lines[at]
+        if line.startswith(STRAY):
+            raise PatchRejected(f"Line {at + 1}: renames need their `diff --git` line; binary files and copies no way.")
+        if _UNKNOWN_SECTION.match(line):
+            known = "`*** Add File: `, `*** Update File: `, `*** Delete File: ` and `*** Move to: `"
+            raise PatchRejected(f"Line {at + 1}: this header is unknown; the known ones are {known}, with a path.")
+        if self._hunks.trusts_marks and (line[0] in "+-" or line.startswith("@@")):
+            raise PatchRejected(f"Line {at + 1}: this line belongs to no hunk.")
+        self._hunks.trusts_marks &= not line.startswith("*** End Patch")
 
     def _has_names(self, at: int) -> bool:
         return at + 1 < len(self._lines) and is_name_pair(self._lines[at], self._lines[at + 1])
@@ -209,7 +227,7 @@ class _PatchParser:
                 raise PatchRejected(f"Line {first + 1}: `*** Move to:` stands below its `*** Update File:`.")
             case "Delete File":
                 self._hunks.trusts_marks = True  # lines below it would say what it holds
-                return FilePatch(path=path, change="deleted", deletes_any=True), at
+                return FilePatch(path=path, change="deleted", discards=True), at
             case "Add File":
                 hunks, at = self._hunks.parse_optional(at, is_new=True)
                 return FilePatch(path=path, change="added", hunks=hunks), at

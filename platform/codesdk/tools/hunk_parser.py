@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from codesdk.domain.patch_headers import DIFF_GIT, is_name_pair, name_of, section
+from codesdk.domain.patch_headers import DIFF_GIT, is_name_pair, name_of
 from codesdk.tools.hunks import Hunk, PatchRejected
 
 _NUMBER = "([0-9]{1,9})"
@@ -14,11 +14,10 @@ _PLACEHOLDER = re.compile(r"[-+,.0-9x…\s]*", re.IGNORECASE)
 _UNKNOWN_NUMBERS = re.compile(r"-[\w,]* +\+[\w,]*")
 _NO_NEWLINE = "\\"
 END_OF_FILE = "*** End of File"
-_MARKERS = ("*** Begin Patch", "*** End Patch", END_OF_FILE)
 BINARY = ("GIT binary patch", "Binary files ")
 STRAY = ("rename from ", "copy from ", *BINARY)
 """Lines that change a file, and stand outside of hunks."""
-_ENDS = ("@@", DIFF_GIT, "```", *_MARKERS, *STRAY)
+_ENDS = ("@@", DIFF_GIT, "```", "***", *STRAY)
 _VERSION = re.compile(r"[0-9]+\.[0-9]")
 
 
@@ -127,7 +126,7 @@ class HunkParser:
         if line[0] in "+ \n":
             return False
         if line[0] != "-":
-            return line.startswith(_ENDS) or section(line) is not None
+            return line.startswith(_ENDS)
         if line.startswith("-- ") and not line.strip("- \r\n"):
             following = self._lines[at + 1] if at + 1 < len(self._lines) else ""
             return not following.strip() or _VERSION.match(following) is not None  # the end of a mailed patch
@@ -156,6 +155,8 @@ class HunkParser:
             mark, rest = _split(line)
             if mark not in " +-" + _NO_NEWLINE:
                 mark, rest = " ", line  # context without its space: it must be in the file all the same
+            if line.startswith("+++ ") and number + 1 == end < len(self._lines) and self._lines[end].startswith("@@"):
+                raise PatchRejected(f"Line {number + 1}: this `+++` line has no `---` line above it.")
             if is_new and line.strip() == "":
                 mark, rest = "+", line.lstrip(" ")  # nothing can be context in a new file
             _add(mark, rest, self._lines[number - 1][0], old, new)

@@ -63,7 +63,9 @@ def _summary(patch: FilePatch) -> str:
 
 
 def _resolved(patch: FilePatch, context: ToolContext) -> FilePatch:
-    """The patch with the one path that it can mean, where its names leave two."""
+    """The patch with the one path and change that it can mean, where it leaves two."""
+    if patch.adds_if_absent and not isinstance(context.files.stat(patch.path), FileInfo):
+        return patch.model_copy(update={"change": "added"})
     if patch.unprefixed is None:
         return patch
     literal, bare = (isinstance(context.files.stat(path), FileInfo) for path in (patch.path, patch.unprefixed))
@@ -84,11 +86,11 @@ def _file_writes(patch: FilePatch, context: ToolContext, budget: WorkBudget) -> 
     if not budget.spend(len(current)):
         raise PatchRejected(f"The files of this patch are too large together (at {source}); send it in parts.")
     marked = bytes_hash(current)
-    if patch.deletes_any:
-        return (FileWrite(path=source, content=None, if_sha256=marked),)
     deletes = patch.change == "deleted"
     changed = current
-    if patch.hunks or deletes:
+    if patch.discards:
+        changed = apply_hunks(patch.hunks, "", source, budget).encode()
+    elif patch.hunks or deletes:
         changed = apply_hunks(patch.hunks, _decode(source, current), source, budget, deletes=deletes).encode()
     match patch.change:
         case "deleted":

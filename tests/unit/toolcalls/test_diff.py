@@ -148,7 +148,7 @@ def test_an_empty_context_line_without_its_space_counts():
         ('--- "a/\\777"\n+++ "b/\\777"\n@@ -1 +1 @@\n-a\n+b\n', "no quoted name"),
         ('--- "a/\\377"\n+++ "b/\\377"\n@@ -1 +1 @@\n-a\n+b\n', "not UTF-8"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n", "twice"),
-        ("*** Delete File: f\n*** Add File: f\n+a\n", "twice"),
+        ("*** Add File: f\n+a\n*** Delete File: f\n", "twice"),
         # Models miscount: what the header does not count must not be left out in silence.
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n+c\n", "goes on"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n c\n", "goes on"),

@@ -10,6 +10,8 @@ from rich.text import Text
 
 from codesdk.cli.logs.history import Call, History
 from codesdk.sandbox.port import DOCKER
+from codesdk.tools.diff_parser import parse_readings
+from codesdk.tools.hunks import PatchRejected
 
 STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
 MAX_INPUT_CHARS = 200
@@ -49,9 +51,18 @@ def call_summary(call: Call) -> Text:
 def _input_summary(given: dict[str, Any]) -> str:
     """Return the main part of an input: the command, the path, the pattern, or the files of a patch."""
     if isinstance(patched := given.get("patch"), str):
-        return ", ".join(line[4:].removeprefix("b/") for line in patched.splitlines() if line.startswith("+++ "))
+        return _patched_files(patched)
     value = next((given[name] for name in ("command", "path", "pattern", "argv") if name in given), given)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _patched_files(patch: str) -> str:
+    """Return the files that a patch changes; empty if it is refused."""
+    try:
+        files = parse_readings(patch)[0]
+    except PatchRejected:
+        return ""
+    return ", ".join(file.path for file in files)
 
 
 def decision(call: Call) -> str:
