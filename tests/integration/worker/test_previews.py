@@ -31,7 +31,7 @@ enable: [workspace.exec]
 rules:
   - id: changes
     effect: ask
-    tool: [workspace.exec, workspace.write, workspace.delete, workspace.move, patch.apply]
+    tool: [workspace.exec, workspace.write, workspace.edit, workspace.delete, workspace.move, patch.apply]
     approval: {timeout: 10m, preview: true}
 """
 LONG_S = 60.0
@@ -161,6 +161,20 @@ def test_a_patch_is_shown_and_then_made_as_it_was_shown(site, served):
     site.approve(asked)
     assert site.ended(call).result.differs == ()
     assert (files.read("a.txt").data, files.read("new.txt").data) == (b"ONE\ntwo\n", b"new\n")
+
+
+def test_an_edit_is_shown_as_a_diff_and_made_only_on_the_file_that_was_shown(site, served):
+    files = site.room(served).files
+    files.write((FileWrite(path="edit.txt", content=b"one\ntwo\n"),))
+    given = {"path": "edit.txt", "old_text": "two", "new_text": "2"}
+    asked = site.asked(call := site.submit(served, "workspace.edit", **given))
+    assert asked.shown["preview"]["diff"] == "--- a/edit.txt\n+++ b/edit.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    files.write((FileWrite(path="edit.txt", content=b"two\nthree\n"),))
+    site.approve(asked)
+    assert site.ended(call).result.code == "FILES_CHANGED"
+    assert files.read("edit.txt").data == b"two\nthree\n"
+    assert site.run(site.submit(served, "workspace.edit", **given)).differs == ()
+    assert files.read("edit.txt").data == b"2\nthree\n"
 
 
 def test_a_delete_of_a_directory_into_which_something_came_is_void(site, served):

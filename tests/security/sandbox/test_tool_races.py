@@ -57,6 +57,7 @@ while True:
             except OSError: pass  # and it is at work on it
 """
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-line of {1}\n+patched\n"
+SECTION = "*** Update File: {0}\n@@\n-{1}\n+patched\n"
 ADD = "--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+added\n"
 RENAME = "diff --git a/{0} b/{1}\nsimilarity index 100%\nrename from {0}\nrename to {1}\n"
 
@@ -68,6 +69,11 @@ ATTEMPTS = {
         {"pattern": "line", "path": path} for path in (".", "place", "top", "top/sub", "place/file", "leaf")
     ],
     "workspace.write": [{"path": path, "content": "written\n"} for path in ("place/new", "top/sub/file", "leaf")],
+    "workspace.edit": [
+        {"path": path, "old_text": f"line of {word}", "new_text": "edited", "replace_all": True}
+        for path in ("place/file", "top/sub/file", "leaf")
+        for word in ("inside", "outside")
+    ],
     "workspace.move": [
         {"path": "place/file", "target": "stolen", "replace": True},
         {"path": "place/outside-name", "target": "stolen", "replace": True},
@@ -81,6 +87,9 @@ ATTEMPTS = {
     ],
     "patch.apply": [
         *({"patch": PATCH.format(path, word)} for path in ("place/file", "leaf") for word in ("inside", "outside")),
+        *({"patch": SECTION.format(path, "line of inside")} for path in ("place/file", "leaf", "top/sub/file")),
+        {"patch": "*** Delete File: place/outside-name\n"},
+        {"patch": "*** Update File: leaf\n*** Move to: place/leaf\n"},
         {"patch": ADD.format("place/added")},
         {"patch": RENAME.format("place/outside-name", "stolen")},
     ],

@@ -20,7 +20,7 @@ version: 1
 default: deny
 enable: [workspace.exec]
 rules:
-  - {id: all, effect: ask, tool: [workspace.exec, workspace.write, patch.apply]}
+  - {id: all, effect: ask, tool: [workspace.exec, workspace.write, workspace.edit, patch.apply]}
 """
 
 
@@ -95,7 +95,13 @@ def test_a_directory_that_was_put_in_the_way_runs_nothing(approved):
 
 def test_a_patch_and_a_write_change_only_what_was_shown(approved):
     diff = "--- a/sub/x\n+++ b/sub/x\n@@ -1 +1 @@\n-1\n\\ No newline at end of file\n+2\n\\ No newline at end of file\n"
-    for name, given in (("patch.apply", {"patch": diff}), ("workspace.write", {"path": "sub/x", "content": "2"})):
+    section = "*** Begin Patch\n*** Update File: sub/x\n@@\n-1\n+2\n*** End Patch\n"
+    for name, given in (
+        ("patch.apply", {"patch": diff}),
+        ("patch.apply", {"patch": section}),
+        ("workspace.write", {"path": "sub/x", "content": "2"}),
+        ("workspace.edit", {"path": "sub/x", "old_text": "1", "new_text": "2"}),
+    ):
         approved.box.files.write((FileWrite(path="sub/x", content=b"1"),))
         swap = "mkdir -p other && printf 3 > other/x && rm -rf sub && ln -s other sub"
         result = approved(name, given, lambda swap=swap: run(approved.box, "sh", "-c", swap))

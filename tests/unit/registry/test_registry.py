@@ -58,6 +58,7 @@ def test_the_shipped_tools_load_and_only_those_that_run_commands_are_disabled(sh
         "patch.apply",
         "process.start",
         "workspace.delete",
+        "workspace.edit",
         "workspace.exec",
         "workspace.move",
         "workspace.write",

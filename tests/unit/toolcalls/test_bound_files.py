@@ -74,6 +74,16 @@ def test_file_tools_name_their_paths_and_patches_their_files():
     diff = "--- a/one.py\n+++ b/one.py\n@@ -1 +1 @@\n-1\n+2\n"
     assert names("patch.apply", patch=diff) == [("one.py", ".")]
     assert names("patch.apply", patch="nonsense") == []
+    assert names("workspace.edit", path="a.txt", old_text="b.txt", new_text="c.txt") == [("a.txt", ".")]
+    sections = "*** Update File: a.py\n*** Move to: b.py\n*** Delete File: c.py\n*** Add File: d.py\n+x\n"
+    assert names("patch.apply", patch=sections) == [(path, ".") for path in ("b.py", "a.py", "c.py", "d.py")]
+
+
+def test_a_patch_names_the_files_of_every_way_to_read_it():
+    # By its counts, the hunk of `one` takes the names of `two` for lines.
+    diff = "--- a/one\n+++ b/one\n@@ -1,2 +1,2 @@\n-a\n+b\n--- a/two\n+++ b/two\n@@ -1 +1 @@\n-c\n+d\n"
+    assert names("patch.apply", patch=diff) == [("one", "."), ("two", ".")]
+    assert names("patch.apply", patch="--- a/x\n+++ a/x\n@@\n-c\n+d\n") == [("a/x", "."), ("x", ".")]
 
 
 def test_a_tool_that_only_reads_names_nothing():

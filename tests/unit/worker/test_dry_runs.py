@@ -32,10 +32,12 @@ enable: [workspace.exec]
 rules:
   - id: all
     effect: ask
-    tool: [workspace.exec, workspace.write, workspace.move, workspace.delete, patch.apply, workspace.read]
+    tool: [workspace.exec, workspace.write, workspace.edit, workspace.move, workspace.delete, patch.apply, workspace.read]
     approval: {timeout: 10m, preview: true}
 """
 HIDING = ASKING + '    obligations: {redactions: [{literal: "hunter2"}]}\n'
+EDIT = ("workspace.edit", {"path": "a.txt", "old_text": "old", "new_text": "new"})
+PATCH = ("patch.apply", {"patch": "*** Update File: a.txt\n@@\n-old\n+new\n"})
 WRITE = ("workspace.write", {"path": "a.txt", "content": "new\n"})
 
 
@@ -160,6 +162,8 @@ def test_a_write_makes_the_change_that_was_shown(previewer):
         WRITE,
         ("workspace.move", {"path": "a.txt", "target": "deep/b.txt"}),
         ("patch.apply", {"patch": "--- a/deep/b.txt\n+++ b/deep/b.txt\n@@ -1 +1 @@\n-new\n+patched\n"}),
+        ("patch.apply", {"patch": "*** Update File: deep/b.txt\n*** Move to: deep/c.txt\n@@\n-patched\n+moved\n"}),
+        ("workspace.edit", {"path": "deep/c.txt", "old_text": "moved", "new_text": "edited"}),
         ("workspace.delete", {"path": "deep", "recursive": True}),
     ):
         approval = previewer.asked(name, given)
@@ -178,6 +182,9 @@ def test_a_write_makes_the_change_that_was_shown(previewer):
         ("workspace.delete", {"path": "d", "recursive": True}, lambda files: files.put("d/more.txt", b"kept\n")),
         ("workspace.move", {"path": "d", "target": "e"}, lambda files: files.put("d/one.txt", b"changed\n")),
         ("workspace.move", {"path": "d", "target": "e"}, lambda files: files.put("e", b"in the way\n")),
+        (*EDIT, lambda files: files.put("a.txt", b"old\nmore\n")),
+        (*EDIT, lambda files: files.put("a.txt", b"old\n", 0o755)),
+        (*PATCH, lambda files: files.put("a.txt", b"old\nmore\n")),
     ],
 )
 def test_a_write_on_a_workspace_that_has_changed_changes_nothing_and_says_so(previewer, name, given, between):
@@ -191,6 +198,32 @@ def test_a_write_on_a_workspace_that_has_changed_changes_nothing_and_says_so(pre
     assert (result.is_error, result.code) == (True, "FILES_CHANGED"), result
     assert "call again" in result.text
     assert previewer.files.manifest() == before
+
+
+@pytest.mark.parametrize("call", [EDIT, PATCH], ids=["edit", "patch"])
+def test_an_edit_is_shown_as_it_will_be_written(previewer, call):
+    previewer.files.put("a.txt", b"one\r\nold\r\n")
+    shown = previewer.asked(*call).shown["preview"]
+    assert shown["diff"] == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\r\n-old\r\n+new\r\n"
+    previewer.approve()
+    assert previewer.run().differs == ()
+    assert previewer.files.read("a.txt").data == b"one\r\nnew\r\n"
+
+
+@pytest.mark.parametrize("call", [EDIT, PATCH], ids=["edit", "patch"])
+def test_a_file_that_changes_right_before_it_is_read_is_not_edited(previewer, monkeypatch, call):
+    previewer.files.put("a.txt", b"old\n")
+    previewer.asked(*call)
+    previewer.approve()
+    files, read = previewer.files, previewer.files.read
+
+    def race(path, **more):
+        files.put("a.txt", b"old\nraced\n")
+        return read(path, **more)
+
+    monkeypatch.setattr(files, "read", race)
+    assert previewer.run().code == "FILES_CHANGED"
+    assert files.manifest().entries[0].size == len(b"old\nraced\n")
 
 
 def test_a_write_that_something_gets_in_the_way_of_at_the_last_moment_changes_nothing(previewer, monkeypatch):
