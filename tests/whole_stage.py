@@ -44,7 +44,7 @@ enable: [workspace.exec]
 rules:
   - {id: reads, effect: allow, classification: read-only}
   - {id: commands, effect: allow, tool: workspace.exec}
-  - {id: patches, effect: allow, tool: patch.apply}
+  - {id: patches, effect: allow, tool: [patch.apply, workspace.edit]}
   - {id: risky, effect: ask, tool: workspace.exec, args: {/command: {glob: "risky*"}}, approval: {timeout: 10m}}
 """
 
