@@ -158,7 +158,8 @@ class _PatchParser:
         if _UNKNOWN_SECTION.match(line):
             known = "`*** Add File: `, `*** Update File: `, `*** Delete File: ` and `*** Move to: `"
             raise PatchRejected(f"Line {at + 1}: this header is unknown; the known ones are {known}, with a path.")
-        if self._hunks.trusts_marks and (line[0] in "+-" or line.startswith("@@")):
+        is_change = line[0] in "+-" or line.startswith("@@")
+        if is_change and self._hunks.trusts_marks and not self._hunks.is_signature(at):
             raise PatchRejected(f"Line {at + 1}: this line belongs to no hunk.")
         self._hunks.trusts_marks &= not line.startswith("*** End Patch")
 

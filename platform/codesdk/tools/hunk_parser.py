@@ -127,10 +127,12 @@ class HunkParser:
             return False
         if line[0] != "-":
             return line.startswith(_ENDS)
-        if line.startswith("-- ") and not line.strip("- \r\n"):
-            following = self._lines[at + 1] if at + 1 < len(self._lines) else ""
-            return not following.strip() or _VERSION.match(following) is not None  # the end of a mailed patch
-        return self._is_next_file(at)
+        return self.is_signature(at) or self._is_next_file(at)
+
+    def is_signature(self, at: int) -> bool:
+        """Whether the version of git begins here, the end of a mailed patch."""
+        lines = self._lines
+        return lines[at].rstrip() == "--" and at + 1 < len(lines) and _VERSION.match(lines[at + 1]) is not None
 
     def _is_next_file(self, at: int) -> bool:
         """Whether `---` and `+++` begin a file here, and do not take away `-- x` and add `++ y`."""

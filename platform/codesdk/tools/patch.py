@@ -35,20 +35,20 @@ def apply(given: dict[str, Any], context: ToolContext) -> ToolResult:
 def _plan(
     readings: Iterable[tuple[FilePatch, ...]], context: ToolContext
 ) -> tuple[list[FilePatch], tuple[FileWrite, ...]]:
-    """The first reading that fits, and what it writes. If none does, the first says why."""
+    """The first reading that fits, and what it writes. If none does, the last says why: wrong counts are more common."""
     budget = WorkBudget(MAX_WORK)
     refusal: PatchRejected | None = None
     for reading in readings:
         try:
             patches = [_resolved(patch, context) for patch in reading]
             writes = tuple(write for patch in patches for write in _file_writes(patch, context, budget))
-        except HunkMisplaced as misplaced:
-            refusal = refusal or PatchRejected(misplaced.explain(context.clean))
         except PatchRejected as rejected:
-            refusal = refusal or rejected
+            refusal = rejected
         else:
             return patches, writes
     assert refusal is not None  # noqa: S101 (there is always a reading)
+    if isinstance(refusal, HunkMisplaced):
+        raise PatchRejected(refusal.explain(context.clean)) from refusal
     raise refusal
 
 

@@ -36,6 +36,11 @@ def one(diff):
     return patch
 
 
+def one_by_marks(diff):
+    (patch,) = parse_diff(diff, by_counts=False)
+    return patch
+
+
 @given(texts, texts, st.integers(1, 3))
 def test_what_difflib_says_applies(old, new, context):
     diff = unified(old, new, context)
@@ -82,6 +87,12 @@ def test_gits_headers_and_a_mails_signature_are_read_over():
         "@@ -1 +1 @@ def x():\n-a\n+b\n-- \n2.39.5\n"
     )
     assert apply_hunks(one(diff), "a\n") == "b\n"
+
+
+def test_the_signature_of_a_mail_ends_a_hunk_with_wrong_counts_and_a_removed_dash_does_not():
+    diff = "--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n a\n-- \n"
+    assert apply_hunks(one_by_marks(diff + "2.39.5\n"), "a\n- \n") == "a\n- \n"
+    assert apply_hunks(one_by_marks(diff), "a\n- \n") == "a\n"
 
 
 def test_what_git_says_of_empty_files_modes_and_renames_is_not_lost():

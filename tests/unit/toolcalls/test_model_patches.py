@@ -188,7 +188,7 @@ hostile_lines = st.builds("{}{}\n".format, st.sampled_from(HEADERS), st.sampled_
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(st.lists(hostile_lines, max_size=9).map("".join))
 def test_no_patch_names_a_file_that_policy_does_not_see(patch):
     try:
