@@ -188,9 +188,29 @@ hostile_lines = st.builds("{}{}\n".format, st.sampled_from(HEADERS), st.sampled_
 )
 
 
-@settings(max_examples=600)
-@given(st.lists(hostile_lines, max_size=9).map("".join))
-def test_no_patch_names_a_file_that_policy_does_not_see(patch):
+SECTIONS = [
+    "--- {}\n+++ {}\n@@\n-a\n+b\n",
+    "--- {}\n+++ {}\n@@ -1,7 +1,7 @@\n-a\n+b\n",
+    "--- /dev/null\n+++ {}\n@@ -0,0 +1 @@\n+b\n",
+    "--- {}\r\n+++ /dev/null\r\n@@ -1 +0,0 @@\r\n-a\r\n",
+    "diff --git a/f b/g\nrename from {}\nrename to {}\n",
+    "diff --git {0} {0}\nnew file mode 100644\n",
+    "*** Update File: {}\n-a\n+b\n",
+    "*** Update File:{}\n*** Move to:\t{}\n",
+    "*** Add File: {} \r\n+b\r\n",
+    "*** Delete File: {}\n",
+]
+named_sections = st.builds(str.format, st.sampled_from(SECTIONS), st.sampled_from(NAMES), st.sampled_from(NAMES))
+
+
+@settings(max_examples=1000)
+@given(
+    st.sampled_from(["", "\ufeff", "text\n", "*** Begin Patch\n"]),
+    st.lists(named_sections, min_size=1, max_size=3, unique=True).map("".join),
+    st.lists(hostile_lines, max_size=2).map("".join),
+)
+def test_no_patch_names_a_file_that_policy_does_not_see(before, sections, after):
+    patch = before + sections + after
     try:
         readings = parse_readings(patch)
     except PatchRejected:
