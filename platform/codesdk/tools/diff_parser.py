@@ -133,22 +133,29 @@ class _PatchParser:
     def __init__(self, lines: list[str], *, by_counts: bool) -> None:
         self._lines = lines
         self._hunks = HunkParser(lines, by_counts=by_counts)
+        self._in_file = False
+        """The lines belong to a file's part of the patch, not to a text around it."""
 
     def files(self) -> Iterator[FilePatch]:
-        lines, at = self._lines, 0
-        while at < len(lines):
-            if lines[at].startswith(DIFF_GIT):
-                patch, at = self._git_file(at)
-                yield patch
-            elif self._has_names(at):
-                patch, at = self._named_file(at)
-                yield patch
-            elif found := section(lines[at]):
-                patch, at = self._section(at, *found)
-                yield patch
-            else:
+        at = 0
+        while at < len(self._lines):
+            if (found := self._file(at)) is None:
                 self._check_skipped(at)
                 at += 1
+                continue
+            patch, at = found
+            self._in_file = True
+            yield patch
+
+    def _file(self, at: int) -> tuple[FilePatch, int] | None:
+        """The file whose part begins at a line, and the line after it; None if none does."""
+        if self._lines[at].startswith(DIFF_GIT):
+            return self._git_file(at)
+        if self._has_names(at):
+            return self._named_file(at)
+        if found := section(self._lines[at]):
+            return self._section(at, *found)
+        return None
 
     def _check_skipped(self, at: int) -> None:
         """Refuse a line between files that would change something: what is left out in silence is taken for done."""
@@ -158,10 +165,12 @@ class _PatchParser:
         if _UNKNOWN_SECTION.match(line):
             known = "`*** Add File: `, `*** Update File: `, `*** Delete File: ` and `*** Move to: `"
             raise PatchRejected(f"Line {at + 1}: this header is unknown; the known ones are {known}, with a path.")
-        is_change = line[0] in "+-" or line.startswith("@@")
-        if is_change and self._hunks.trusts_marks and not self._hunks.is_signature(at):
+        by_marks = self._hunks.trusts_marks
+        is_signature = self._hunks.is_signature(at) or (line.rstrip() == "--" and not by_marks)
+        if is_signature or line.startswith(("*** End Patch", "From ")) or (line.startswith("```") and not by_marks):
+            self._in_file = False
+        elif self._in_file and (line[0] in "+-" or line.startswith("@@")):
             raise PatchRejected(f"Line {at + 1}: this line belongs to no hunk.")
-        self._hunks.trusts_marks &= not line.startswith("*** End Patch")
 
     def _has_names(self, at: int) -> bool:
         return at + 1 < len(self._lines) and is_name_pair(self._lines[at], self._lines[at + 1])
@@ -227,7 +236,6 @@ class _PatchParser:
             case "Move to":
                 raise PatchRejected(f"Line {first + 1}: `*** Move to:` stands below its `*** Update File:`.")
             case "Delete File":
-                self._hunks.trusts_marks = True  # lines below it would say what it holds
                 return FilePatch(path=path, change="deleted", discards=True), at
             case "Add File":
                 hunks, at = self._hunks.parse_optional(at, is_new=True)

@@ -32,7 +32,7 @@ class HunkParser:
         self._lines = lines
         self._by_counts = by_counts
         self.trusts_marks = False
-        """The last file had a hunk that ended with its marks: a marked line after it must not be left out in silence."""
+        """A hunk of the last file ended where its marks end."""
 
     def parse(self, at: int, path: str, *, is_new: bool = False) -> tuple[tuple[Hunk, ...], int]:
         """The hunks of a file from line `at` on, and the line after them.
@@ -52,7 +52,6 @@ class HunkParser:
         while at < len(self._lines) and self._begins_hunk(at, is_first=not hunks):
             hunk, at = self._hunk(at, is_new=is_new)
             hunks.append(hunk)
-        self.trusts_marks |= not hunks
         return tuple(hunks), at
 
     def _begins_hunk(self, at: int, *, is_first: bool) -> bool:

@@ -269,6 +269,9 @@ def _insertion(place: _Place, hunk: Hunk, where: str) -> _Fit:
 
 def _explain_misplaced(hunk: Hunk, text: str) -> str:
     """Where the text is most like a hunk that does not fit, and the first line that differs there."""
+    old = "".join(hunk.old)
+    if text.startswith(old) or f"\n{old}" in text:
+        return "its context is only above the end of an earlier hunk; put hunks in the order of the file"
     near = nearest_lines(hunk.old, text, hunk.start)
     if near is not None:
         last = near.line + len(near.lines) - 1

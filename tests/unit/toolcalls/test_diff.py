@@ -133,6 +133,16 @@ def test_an_empty_context_line_without_its_space_counts():
     assert apply_hunks(one("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n"), "a\n\nb\n") == "a\n\nc\n"
 
 
+def test_text_around_a_patch_may_have_lists_and_a_patch_may_not():
+    diff = "- a list\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"
+    for text in ("-- \n", "-- \n2.39.5\n", "```\n", "*** End Patch\n", "From 1234 Mon Sep 17\n"):
+        assert apply_hunks(one(f"{diff}{text}- another\n"), "a\n") == "b\n"
+    # The context line in front of the last one has lost its space: by its counts the hunk is over.
+    with pytest.raises(PatchRejected, match="belongs to no hunk"):
+        parse_diff(diff + "context\n+c\n")
+    assert apply_hunks(one_by_marks(diff + "context\n+c\n"), "a\ncontext\n") == "b\ncontext\nc\n"
+
+
 @pytest.mark.parametrize(
     ("diff", "words"),
     [
