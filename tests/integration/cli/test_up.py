@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from codesdk.cli.demo.agent import connect_mcp, text_of
 from codesdk.errors import ExitCode
 from codesdk.provision.system.process_identity import mark
-from integration.cli.running import DEMO_POLICIES, READY_S, until
+from integration.cli.running import DEMO_POLICIES, READY_S, STOP_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -277,9 +277,9 @@ def test_a_terminated_bridge_closes_its_session_and_ends_though_stdin_stays_open
         return [s["state"] for s in listed if s["labels"]["opened-by"] == "codesdk mcp"]
 
     with bridge:
-        until(states, 20, "the bridge's session")
+        until(states, READY_S, "the bridge's session")
         bridge.terminate()
-        code = bridge.wait(20)
+        code = bridge.wait(STOP_S)
         assert (code, bridge.stdout.read(), bridge.stderr.read()) == (0, b"", b"")
     assert states() == ["closed"]
 
