@@ -36,10 +36,15 @@ def test_it_serves_a_workspace_and_stops_without_leaving_anything(start_up, tmp_
     project = tmp_path / "project"
     project.mkdir()
     (project / "note.txt").write_text("barometer\n")
-    up = start_up("--workspace", str(project))
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "the first"]):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+    up = start_up("--workspace", str(project), "--git")
     opened = up.ready()
 
     assert "barometer" in text_of(call(opened, "workspace_read", {"path": "note.txt"}))
+    known = text_of(call(opened, "workspace_exec", {"command": "git status --short && git log --format=%s"}))
+    assert known.splitlines() == ["the first"]
     assert up.containers()
     pids = [up.pid_of("api"), up.pid_of("worker")]
     assert up.stop() == 0, up.said()

@@ -23,6 +23,7 @@ def run(
     policies: Path | None,
     port: int | None,
     workspace: Path | None,
+    git_depth: int | None,
     mode: PermissionMode,
     profile: str,
     rules: Path | None,
@@ -42,9 +43,15 @@ def run(
     try:
         with Stack(settings, printer.progress, profile) as stack:
             by = "codesdk up"
-            progress = printer.progress
             opened = create_session(
-                stack.daemon, workspace, mode=mode, opened_by=by, progress=progress, profile=profile, rules=rules
+                stack.daemon,
+                workspace,
+                mode=mode,
+                opened_by=by,
+                progress=printer.progress,
+                profile=profile,
+                rules=rules,
+                git_depth=git_depth,
             )
             signals.ignore_from_now()
             if (pinned := stack.daemon.pinned_policy()) is not None:
