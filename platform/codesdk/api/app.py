@@ -24,6 +24,7 @@ from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.eventlog.audit.log_sealing import Sealer
 from codesdk.mcphost import McpHost
+from codesdk.mcphost.instructions import session_instructions
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.settings import Settings
 
@@ -58,6 +59,9 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
             lambda: [scope for issuer in services.logins.issuers for scope in issuer.scopes],
         ),
         artifacts=services.artifacts,
+        instructions=lambda subject: session_instructions(
+            services.sessions.profile(subject.session_id), None if settings.local_sandbox else settings.images_dir
+        ),
         tail=services.tail,
         head=services.log.head,
         read_only_hints=settings.read_only_hints,

@@ -24,7 +24,7 @@ PACKAGES = "/usr/share/codesdk/packages.txt"
 _MAX_PACKAGES_BYTES = 4 * 1024 * 1024
 _LOG_LINES = 40
 _NO_IMAGE = "the engine reported no error and has no image"
-_NOT_HASHED = ("README.md", "smoke_test.sh")
+_NOT_HASHED = ("README.md", "smoke_test.sh", "contents.txt")
 """Files that the build doesn't read, so that changing them causes no rebuild."""
 _PARENT_ARG = re.compile(rf"^ARG BASE_IMAGE={PREFIX}([a-z0-9._-]+)\s*$", re.MULTILINE)
 
