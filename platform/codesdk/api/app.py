@@ -60,7 +60,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         ),
         artifacts=services.artifacts,
         instructions=lambda subject: session_instructions(
-            services.sessions.profile(subject.session_id), None if settings.local_sandbox else settings.images_dir
+            services.sessions.profile(subject.session_id), None if settings.is_local else settings.images_dir
         ),
         tail=services.tail,
         head=services.log.head,
