@@ -29,7 +29,7 @@ def test_a_client_learns_of_its_own_sessions_sandbox(stack, helpers, mode):
 
 
 def test_what_it_says_follows_the_profile():
-    rules = {"rules": [{"host": "pypi.org"}, {"host": "*.example.com"}]}
+    rules = {"rules": [{"host": "files.example.org"}, {"host": "*.example.com"}]}
     text = session_instructions(
         Profile.model_validate(
             {"egress": rules, "workspace": "/src", "image": "mine", "workspace_mode": WorkspaceMode.RO}
@@ -37,7 +37,7 @@ def test_what_it_says_follows_the_profile():
         IMAGES,
     )
     assert "Its workspace is /src, a copy that can't be changed." in text
-    assert "it reaches only pypi.org, *.example.com, through the proxy" in text
+    assert "it reaches only files.example.org, *.example.com, through the proxy" in text
     assert "Installed" not in text
 
 

@@ -102,7 +102,7 @@ def git(folder, *words):
 def repository(tmp_path):
     """Three commits on a branch of their own, a changed file and one that git does not know; its origin has a password."""
     folder = tmp_path / "repository"
-    git(tmp_path, "init", "-q", "-b", "work", str(folder))
+    git(tmp_path, "init", "-q", "-b", "topic", str(folder))
     for number in range(3):
         write(folder, a=str(number))
         git(folder, "add", "a")
@@ -129,7 +129,7 @@ def test_the_history_of_the_branch_comes_along_where_it_is_asked_for(repository,
 
     assert files == 2
     assert git(copy, "log", "--format=%s").splitlines() == [f"commit {n}" for n in (2, 1, 0)][:known]
-    assert git(copy, "status", "--short", "--branch").splitlines() == ["## work...origin/work", " M a", "?? b"]
+    assert git(copy, "status", "--short", "--branch").splitlines() == ["## topic...origin/topic", " M a", "?? b"]
     assert "other" not in git(copy, "branch", "--all")
 
 
