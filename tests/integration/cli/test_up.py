@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from mcp import Client
@@ -54,6 +56,26 @@ def test_it_serves_a_workspace_and_stops_without_leaving_anything(start_up, tmp_
     assert not (up.data_dir / "redis.sock").exists()
     assert list((up.data_dir / "run").glob("*.json")) == []
     assert "Traceback" not in up.said()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_client_that_waits_while_it_stops_is_told_what_became_of_its_call(start_up, codesdk, number):
+    up = start_up()
+    opened = up.ready()
+
+    def recorded():
+        events = codesdk("events", opened["session_id"], "--json").out.splitlines()
+        return {"tool.call.started", "approval.requested"} <= {json.loads(event)["type"] for event in events}
+
+    with ThreadPoolExecutor(2) as clients, ExitStack() as failing:
+        failing.callback(up.process.kill)  # the clients wait as long as it serves
+        running = clients.submit(call, opened, "workspace_exec", {"command": "echo begun; sleep 600"})
+        asked = clients.submit(call, opened, "workspace_exec", {"command": "git commit -m x"})
+        until(recorded, READY_S, "both calls")
+        assert up.stop(number) in (0, 130), up.said()
+        ended, denied = running.result(STOP_S), asked.result(STOP_S)
+    assert text_of(ended) == "begun\n[cancelled; the whole process tree was ended]"
+    assert text_of(denied) == "This call was not run. The session was closed. [SESSION_CLOSED]"
 
 
 def test_its_key_is_private_and_opens_the_api(start_up):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -144,9 +145,12 @@ class Stack:
         instance = self.settings.instance_id()
         opened.callback(lambda: remove_leftover_sandboxes(self.settings, instance, self._progress))
         opened.callback(lambda: self._worker.stop(GRACE_S))
-        # Between the two stops: the API accepts no new session any more, and the worker can still remove sandboxes.
-        opened.callback(lambda: close_sessions(self._services, self._progress, lambda: self._worker.ended is None))
+        # Twice: while the API runs, waiting clients get their calls' outcomes; after it, no new session can come. The worker
+        # removes the sandboxes.
+        close = partial(close_sessions, self._services, self._progress, lambda: self._worker.ended is None)
+        opened.callback(close)
         opened.callback(lambda: self._api.stop(GRACE_S))
+        opened.callback(close)
         self._worker.start()
         self._api.start()
 
