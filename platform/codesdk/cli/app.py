@@ -170,11 +170,17 @@ def up(
     profile: ProfileName = "default",
     rules: SessionRules = None,
     sandbox: Sandbox = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave session and sandbox at the end; the next `up --keep` continues them, token included."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run API, MCP host and worker in the foreground, and open a session for your agent.
 
-    Ctrl-C stops everything it started and closes every session; their logs stay.
+    Ctrl-C stops everything it started and, without --keep, closes every session; their logs stay.
     """
     from codesdk.cli.stack.up import run
 
@@ -188,6 +194,7 @@ def up(
         profile=profile,
         rules=rules,
         sandbox=sandbox,
+        keep=keep,
         as_json=json,
     )
 

@@ -78,6 +78,31 @@ def test_a_client_that_waits_while_it_stops_is_told_what_became_of_its_call(star
     assert text_of(denied) == "This call was not run. The session was closed. [SESSION_CLOSED]"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_kept_session_goes_on_with_its_token_and_its_workspace(start_up, number):
+    first = start_up("--keep")
+    opened = first.ready()
+    assert not call(opened, "workspace_write", {"path": "a.txt", "content": "kept\n"}).is_error
+    first.stop(number)
+
+    second = start_up("--keep")
+    again = second.ready()
+    assert (again["session_id"], again["token"]) == (opened["session_id"], opened["token"])
+    assert "kept" in text_of(call(again, "workspace_read", {"path": "a.txt"}))
+    assert (second.data_dir / "kept-session.json").stat().st_mode & 0o077 == 0
+    assert second.stop() == 0, second.said()
+
+    third = start_up("--keep", "--mode", "ask")
+    other = third.ready()
+    assert other["session_id"] != opened["session_id"]
+    assert f"Closed session {opened['session_id']}" in third.said()
+    assert third.stop() == 0
+    last = start_up()
+    last.ready()
+    assert last.stop() == 0, last.said()
+    assert last.containers() == []
+
+
 def test_its_key_is_private_and_opens_the_api(start_up):
     up = start_up()
     opened = up.ready()
