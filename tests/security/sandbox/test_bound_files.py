@@ -177,38 +177,6 @@ def test_a_program_that_waits_in_a_vfork_keeps_no_call_from_starting(open_sandbo
     box.cancel("vfork", 1)
 
 
-LOCKER = """
-import ctypes, os, threading, time
-MIB, SIZE = 1 << 20, 200 << 20
-libc = ctypes.CDLL(None)
-libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
-fd = os.open("script.sh", os.O_RDWR)
-print("at work", flush=True)
-while True:
-    os.pwrite(fd, b"exit 0\\n", 0)
-    for at in range(4096, SIZE, MIB): os.pwrite(fd, bytes(min(MIB, SIZE - at)), at)
-    # Makes a hole of the zeros: holds the file's lock until they are on the disk, and no signal interrupts it.
-    holder = threading.Thread(target=lambda: libc.fallocate(fd, 3, 4096, SIZE - 4096))
-    holder.start()
-    time.sleep(0.002)
-    waiting = threading.Thread(target=lambda: os.pwrite(fd, b"exit 6\\n", 0))
-    waiting.start()
-    for thread in (holder, waiting): thread.join()
-"""
-
-
-@pytest.mark.full
-def test_a_write_that_waits_in_the_kernel_counts_as_a_program_that_has_not_stopped(open_sandbox):
-    box = open_sandbox()
-    run(box, "sh", "-c", "truncate -s 200M script.sh; printf 'exit 0\\n' | dd of=script.sh conv=notrunc status=none")
-    bound = marks(box, "script.sh")
-    box.processes.start(request("python3", "-c", LOCKER, call="locker", timeout_s=250))
-    box.processes.output("locker", 1, "stdout", 0, wait_s=10)
-    ends = [run(box, "sh", "script.sh", bound=bound).result for _ in range(60)]
-    assert {end.exit_code for end in ends if end.kind is ExitKind.EXITED} <= {0}
-    box.cancel("locker", 1)
-
-
 REWRITER = """
 import os, time
 good, bad = b"exit 0\\n", b"exit 66\\n"
