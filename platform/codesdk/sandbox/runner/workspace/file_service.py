@@ -189,7 +189,8 @@ class FileService:
     def _marks(self, _header: Header, body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner.workspace import fingerprints  # noqa: PLC0415 - loaded where it is asked for
 
-        return {}, wire.dump_json(fingerprints.fingerprint_files(self.workspace(), wire.load_json(body)))
+        home = str(self._settings["env"]["HOME"])
+        return {}, wire.dump_json(fingerprints.fingerprint_files(self.workspace(), wire.load_json(body), home))
 
     def _get_uploads(self) -> Uploads:
         if self._uploads is None:
