@@ -502,6 +502,7 @@ def test_lines_made_to_be_slow_are_decided_in_bounded_time():
         "grep -r x --include='" + "{" * 8000 + "'",
         "cat " + "[a" * 30_000,
         "cat " + "[[:a" * 15_000 + ":]",
+        "cat " + " ".join(f"*/b{number}" for number in range(7500)),
         "x=.e;" * 60 + "cat " + "$x " * 2600,
     )
     globs = ("{" * 8000, "{" * 8000 + ",", "[a" * 4000)

@@ -92,7 +92,8 @@ _GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RENAMES = ("rename from ", "rename to ", "copy from ", "copy to ")
 
 
-_APPENDED = re.compile(r"([A-Za-z_]\w*)\+=")
+_APPENDED = re.compile(r"(?<!\w)\w+\+=")  # each word is read once: 64 KiB of letters took 40 s without the lookbehind
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class NamedPath(NamedTuple):
@@ -137,9 +138,7 @@ def call_paths(tool: str, given: Mapping[str, Any], shell: ShellViews | None) ->
     bases = [text for text in folders if isinstance(text, str)]
     if shell is not None:
         line = given.get("command")
-        appended = [
-            name for field in _COMMANDS for text in _texts(given.get(field)) for name in _APPENDED.findall(text)
-        ]
+        appended = [name for field in _COMMANDS for text in _texts(given.get(field)) for name in _appended(text)]
         found = _CommandPaths(shell, line if isinstance(line, str) else "", appended)
         named += found.named()
         read += found.read()
@@ -213,6 +212,12 @@ def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
             yield ReadDirectory(path, path, "", hidden=everything)
 
 
+def _appended(text: str) -> Iterator[str]:
+    """Yield the variables that a text may append to."""
+    for word in _APPENDED.findall(text):
+        yield from _NAME.findall(word)[:1]
+
+
 def _continued(words: tuple[Word, ...]) -> Iterator[Word]:
     """Yield what a variable may hold that a line appends to: each value with any end, and all of them."""
     for word in words:
@@ -257,13 +262,14 @@ class _CommandPaths:
 
     def read(self) -> Iterator[ReadDirectory]:
         for command in self._shell.seen:
+            by = command.shown
             for found in directory_reads(command, names_are_used=self._takes_words):
                 only = [path for text in found.only for path in braces(text)]
                 if only and not any(spells_nothing(path) for path in only):
                     continue  # the patterns themselves are among the named paths
                 for path in word_paths(found.directory, self._values):
                     shown = found.directory.text or path.replace(ANY, "…")
-                    yield ReadDirectory(path, shown, command.shown, found.hidden)
+                    yield ReadDirectory(path, shown, by, found.hidden)
 
     def folders(self) -> list[str]:
         """Return where `cd` and options such as `git -C` go, in order."""
