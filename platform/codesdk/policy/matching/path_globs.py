@@ -283,7 +283,7 @@ class PathSet:
         where = names.absolute if pattern.rooted else names.names
         anywhere = not pattern.rooted or names.start is Home.UNKNOWN
         best = Fit.NO
-        if not self._budget.spend(len(where)):
+        if not names.known and not self._budget.spend(len(where)):
             return Fit.MAYBE
         visited: _Visited = {}
         for at in range(len(where) if anywhere else 1):
