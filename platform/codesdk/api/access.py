@@ -11,9 +11,11 @@ from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from codesdk.api.problems import internal_error
+from codesdk.api.tenant_slots import TenantSlots
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault, InternalFault
 from codesdk.tenancy.access import AccessAllowed, AccessDenied, Action, Forbidden, may_attempt
@@ -149,7 +151,14 @@ class GuardedRoute(APIRoute):
                     request, rule, takes_links=takes_links
                 )
             try:
-                return await handle(request if streams else _limited(request, MAX_JSON_BODY))
+                if not streams:
+                    request = _limited(request, MAX_JSON_BODY)
+                    await _read_body(request)
+                if not isinstance(rule, Action):
+                    return await handle(request)
+                slots = cast("TenantSlots", request.app.state.tenant_slots)
+                async with slots.of(request.state.principal.tenant_id, request.method, self.path):
+                    return await handle(request)
             except (Fault, HTTPException, RequestValidationError):
                 raise
             except Exception as error:  # noqa: BLE001 (logged; its message is not sent)
@@ -180,6 +189,14 @@ def _limited(request: Request, limit: int) -> Request:
         return message
 
     return Request(request.scope, receive)
+
+
+async def _read_body(request: Request) -> None:
+    """Read and keep the body before the request takes a slot, which slow senders would hold."""
+    try:
+        await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The body ended too early") from error
 
 
 async def _authenticate(request: Request, action: Action, *, takes_links: bool) -> tuple[OneTimeLink | None, Principal]:

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from codesdk.api.routes import artifacts as routes
+from codesdk.api.tenant_slots import ROUTES_AT_ONCE
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.tenancy.principal import Role
 
@@ -176,7 +177,7 @@ def test_slow_uploads_of_one_tenant_hold_up_no_other(stack, operator, request):
     key, other = (stack.key(tenant=f"{name}-{request.node.name}"[:30]) for name in ("slow", "other"))
     place = urlsplit(stack.url)
     senders = []
-    for _ in range(2 * routes.UPLOADS_PER_TENANT):
+    for _ in range(2 * ROUTES_AT_ONCE["POST", "/v1/artifacts"]):
         sender = socket.create_connection((place.hostname, place.port), timeout=30)
         head = f"POST /v1/artifacts HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\nx"
         sender.sendall(head.encode())

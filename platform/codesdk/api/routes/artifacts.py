@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 import anyio
-from anyio import Semaphore, to_thread
+from anyio import to_thread
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -17,7 +16,6 @@ from codesdk.api.download import ByteRange, Download, Unsatisfiable, parse_range
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
-from codesdk.domain.ids import TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
@@ -26,10 +24,6 @@ _MAX_CONTENT_TYPE = 120
 """Maximum characters of a stored content type."""
 RECEIVE_TIMEOUT_S = 60.0
 """Maximum seconds without data before an upload is aborted, so that a hanging client frees its slot."""
-UPLOADS_PER_TENANT = 8
-"""Maximum concurrent uploads of a tenant; its further ones wait in the network."""
-_uploads = WeakValueDictionary[TenantId, Semaphore]()
-"""By tenant, so that one with slow uploads holds up no other."""
 
 router = guarded_router()
 
@@ -53,12 +47,11 @@ async def put_artifact(
     if session_id is not None:
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
-    async with _uploads.setdefault(caller.tenant_id, Semaphore(UPLOADS_PER_TENANT)):
-        with services.artifacts.spool() as spool:
-            await _receive(request, spool)
-            artifact = await to_thread.run_sync(
-                lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
-            )
+    with services.artifacts.spool() as spool:
+        await _receive(request, spool)
+        artifact = await to_thread.run_sync(
+            lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
+        )
     await to_thread.run_sync(services.writer.run, lambda unit: services.artifacts.record(unit, artifact))
     return artifact
 
