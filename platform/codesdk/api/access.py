@@ -12,9 +12,11 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from codesdk.api.problems import InvalidRequest, internal_error
+from codesdk.api.tenant_slots import TenantSlots
 from codesdk.bootstrap import Services
 from codesdk.documents import nearest
 from codesdk.errors import Fault, InternalFault
@@ -158,7 +160,14 @@ class GuardedRoute(APIRoute):
             if parameters is not None:
                 _refuse_unknown(request.query_params, parameters)
             try:
-                return await handle(request if streams else _limited(request, MAX_JSON_BODY))
+                if not streams:
+                    request = _limited(request, MAX_JSON_BODY)
+                    await _read_body(request)
+                if not isinstance(rule, Action):
+                    return await handle(request)
+                slots = cast("TenantSlots", request.app.state.tenant_slots)
+                async with slots.of(request.state.principal.tenant_id, request.method, self.path):
+                    return await handle(request)
             except (Fault, HTTPException, RequestValidationError):
                 raise
             except Exception as error:  # noqa: BLE001 (logged; its message is not sent)
@@ -213,6 +222,14 @@ def _limited(request: Request, limit: int) -> Request:
         return message
 
     return Request(request.scope, receive)
+
+
+async def _read_body(request: Request) -> None:
+    """Read and keep the body before the request takes a slot, which slow senders would hold."""
+    try:
+        await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The body ended too early") from error
 
 
 async def _authenticate(request: Request, action: Action, *, takes_links: bool) -> tuple[OneTimeLink | None, Principal]:

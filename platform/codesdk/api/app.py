@@ -19,6 +19,7 @@ from codesdk.api.origins import DirectRoute, HostHeaderCheck, host_names
 from codesdk.api.problems import install_handlers
 from codesdk.api.routes import ROUTERS
 from codesdk.api.routes.approval_pages import answer_throttle
+from codesdk.api.tenant_slots import TenantSlots
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
@@ -107,6 +108,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.services = services
     app.state.mcp = mcp
     app.state.readers = readers
+    app.state.tenant_slots = TenantSlots()
     app.state.answer_throttle = answer_throttle(services.clock)
     app.state.poller = FeedPoller(services.approvals.feeds, settings.poll_s)
     app.state.stop = stop
