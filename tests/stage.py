@@ -70,6 +70,8 @@ from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEADLINE_S = 45.0
+START_S = 120.0
+"""Seconds that a process of the product may take to start: several of CPU, on a machine that others use as well."""
 
 POLICY = """\
 version: 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
 from typing import Annotated, Any, cast
 
 from anyio import to_thread
 from fastapi import Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from codesdk.api.problems import internal_error
+from codesdk.api.problems import InvalidRequest, internal_error
+from codesdk.api.tenant_slots import TenantSlots
 from codesdk.bootstrap import Services
+from codesdk.documents import nearest
 from codesdk.errors import Fault, InternalFault
 from codesdk.tenancy.access import AccessAllowed, AccessDenied, Action, Forbidden, may_attempt
 from codesdk.tenancy.principal import Principal, Unauthenticated
@@ -22,6 +26,9 @@ from codesdk.webhooks import LINK_TOKEN_PREFIX, OneTimeLink
 
 MAX_JSON_BODY = 1024 * 1024
 """Maximum bytes of a request body, unless the route streams it."""
+MAX_NAME = 64
+MAX_NAMES = 8
+"""Unknown parameters that an error repeats, and characters of each."""
 STREAMED_BODIES = frozenset({"/v1/artifacts"})
 """Routes that stream their bodies and limit them themselves."""
 
@@ -142,14 +149,25 @@ class GuardedRoute(APIRoute):
 
         streams = self.path in STREAMED_BODIES
         takes_links = any((method, self.path) in ONE_TIME_LINK_ROUTES for method in methods)
+        # Mail programs add parameters of their own to links that people open.
+        parameters = _query_parameters(self.dependant) if isinstance(rule, Action) else None
 
         async def guarded(request: Request) -> Response:
             if isinstance(rule, Action):
                 request.state.ticket, request.state.principal = await _authenticate(
                     request, rule, takes_links=takes_links
                 )
+            if parameters is not None:
+                _refuse_unknown(request.query_params, parameters)
             try:
-                return await handle(request if streams else _limited(request, MAX_JSON_BODY))
+                if not streams:
+                    request = _limited(request, MAX_JSON_BODY)
+                    await _read_body(request)
+                if not isinstance(rule, Action):
+                    return await handle(request)
+                slots = cast("TenantSlots", request.app.state.tenant_slots)
+                async with slots.of(request.state.principal.tenant_id, request.method, self.path):
+                    return await handle(request)
             except (Fault, HTTPException, RequestValidationError):
                 raise
             except Exception as error:  # noqa: BLE001 (logged; its message is not sent)
@@ -161,6 +179,30 @@ class GuardedRoute(APIRoute):
 def guarded_router() -> APIRouter:
     """Create a router whose routes are all guarded."""
     return APIRouter(route_class=GuardedRoute)
+
+
+def _query_parameters(dependant: Dependant) -> frozenset[str]:
+    return frozenset(field.alias for field in dependant.query_params).union(
+        *map(_query_parameters, dependant.dependencies)
+    )
+
+
+def _refuse_unknown(given: Iterable[str], known: frozenset[str]) -> None:
+    """Refuse parameters that the route doesn't have: an ignored filter would answer another question.
+
+    Raises:
+        InvalidRequest: with each one's name, and the name that may be meant.
+    """
+    unknown = [name[:MAX_NAME] for name in dict.fromkeys(given) if name not in known][:MAX_NAMES]
+    if not unknown:
+        return
+    expected = f"one of {', '.join(sorted(known))}" if known else "no parameters"
+    near = [meant for name in unknown if (meant := nearest(name, known)) is not None]
+    raise InvalidRequest(
+        f"There is no query parameter {', '.join(unknown)} here; expected: {expected}.",
+        advice=f"Did you mean {', '.join(near)}?" if near else "Leave it out, or see the route in /openapi.json.",
+        details={"fields": [{"field": name, "expected": expected} for name in unknown]},
+    )
 
 
 def _limited(request: Request, limit: int) -> Request:
@@ -180,6 +222,14 @@ def _limited(request: Request, limit: int) -> Request:
         return message
 
     return Request(request.scope, receive)
+
+
+async def _read_body(request: Request) -> None:
+    """Read and keep the body before the request takes a slot, which slow senders would hold."""
+    try:
+        await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The body ended too early") from error
 
 
 async def _authenticate(request: Request, action: Action, *, takes_links: bool) -> tuple[OneTimeLink | None, Principal]:

@@ -19,11 +19,13 @@ from codesdk.api.origins import DirectRoute, HostHeaderCheck, host_names
 from codesdk.api.problems import install_handlers
 from codesdk.api.routes import ROUTERS
 from codesdk.api.routes.approval_pages import answer_throttle
+from codesdk.api.tenant_slots import TenantSlots
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.eventlog.audit.log_sealing import Sealer
 from codesdk.mcphost import McpHost
+from codesdk.mcphost.instructions import session_instructions
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.settings import Settings
 
@@ -58,6 +60,9 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
             lambda: [scope for issuer in services.logins.issuers for scope in issuer.scopes],
         ),
         artifacts=services.artifacts,
+        instructions=lambda subject: session_instructions(
+            services.sessions.profile(subject.session_id), None if settings.is_local else settings.images_dir
+        ),
         tail=services.tail,
         head=services.log.head,
         read_only_hints=settings.read_only_hints,
@@ -103,6 +108,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.services = services
     app.state.mcp = mcp
     app.state.readers = readers
+    app.state.tenant_slots = TenantSlots()
     app.state.answer_throttle = answer_throttle(services.clock)
     app.state.poller = FeedPoller(services.approvals.feeds, settings.poll_s)
     app.state.stop = stop

@@ -28,7 +28,7 @@ from codesdk.api.event_stream import (
     eviction_frame,
     stream_to,
 )
-from codesdk.approvals.feed import PAGE_SIZE, ApprovalFeed, FeedEntry
+from codesdk.approvals.feed import ApprovalFeed, FeedEntry
 from codesdk.domain.ids import TenantId
 from codesdk.errors import Fault
 from codesdk.tenancy.access import Forbidden
@@ -137,7 +137,7 @@ class ApprovalStream(Response):
                 if news:
                     after = news[-1].number
                     await out.write("".join(self._frame(each, epoch) for each in news))
-                if len(news) < PAGE_SIZE and not place.closed:
+                if not news and not place.closed:
                     quiet = min(HEARTBEAT_S, max(0.0, due - anyio.current_time()))
                     await self._poller.wait(self._tenant, after, place.wake, quiet)
                     if not place.wake.is_set():

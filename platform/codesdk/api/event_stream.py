@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,7 +19,7 @@ from codesdk.api.cursor import StartPosition, encode_cursor
 from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
-from codesdk.eventlog.log import PAGE_SIZE, EventLog
+from codesdk.eventlog.log import EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.sessions import SessionUnknown
 from codesdk.tenancy.access import Forbidden
@@ -30,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 MAX_BUFFERED_EVENTS = 2000
 """Maximum events buffered for a slow reader. Beyond, it is disconnected and can resume with its last id."""
+MAX_BUFFERED_BYTES = 4 * 1024**2
+"""Maximum bytes of them, likewise."""
 HEARTBEAT_S = 15.0
 """Seconds of silence before a comment is sent: proxies and clients close connections after about a minute."""
 RECHECK_S = 15.0
@@ -40,12 +41,15 @@ SEND_TIMEOUT_S = 30.0
 
 
 class EventBuffer:
-    """Buffers one reader's live events: filled by the tail's thread, emptied on the event loop."""
+    """Buffers one reader's live events as frames: filled by the tail's thread, emptied on the event loop."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, epoch: str, limit: int) -> None:
+        self._epoch = epoch
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._events: deque[Event] = deque()
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._last = 0
         self._wake = asyncio.Event()
         self.overflowed = False
         self.closed = False
@@ -66,16 +70,19 @@ class EventBuffer:
         self.closed = True
         self._wake.set()
 
-    async def take(self, timeout_s: float) -> list[Event]:
-        """Return the buffered events, oldest first. Empty after `timeout_s` seconds, or if the reader is closed."""
+    async def take(self, timeout_s: float) -> tuple[bytes, int]:
+        """Return the buffered events' frames, oldest first, and the last event's `seq`.
+
+        Nothing and 0 after `timeout_s` seconds, or if the reader is closed.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
         except TimeoutError:
-            return []
+            return b"", 0
         self._wake.clear()
-        taken = list(self._events)
-        self._events.clear()
+        taken = b"".join(self._frames), self._last
+        self._clear()
         return taken
 
     def _fail(self, fault: Fault) -> None:
@@ -83,12 +90,21 @@ class EventBuffer:
         self._wake.set()
 
     def _put(self, events: list[Event]) -> None:
-        if self.overflowed or len(self._events) + len(events) > self._limit:
-            self.overflowed = True
-            self._events.clear()
-        else:
-            self._events.extend(events)
+        for event in events:
+            if self.overflowed:
+                break
+            frame = _frame(event, self._epoch)
+            self._frames.append(frame)
+            self._size += len(frame)
+            self._last = event.seq
+            # One event is always taken: it may be larger than the buffer.
+            if len(self._frames) > self._limit or (self._size > MAX_BUFFERED_BYTES and len(self._frames) > 1):
+                self.overflowed = True
+                self._clear()
         self._wake.set()
+
+    def _clear(self) -> None:
+        self._frames, self._size, self._last = [], 0, 0
 
 
 class OpenStream(Protocol):
@@ -154,7 +170,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the reader disconnects or is disconnected."""
         del scope
-        inbox = EventBuffer(self._inbox_limit)
+        inbox = EventBuffer(self._begin.epoch, self._inbox_limit)
         with self._readers.track(inbox):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, inbox))
@@ -172,14 +188,14 @@ class EventStream(Response):
                 subscription = self._tail.subscribe(self._session, after, inbox.put, inbox.fail)
             due = anyio.current_time() + RECHECK_S
             while not (inbox.closed or inbox.overflowed or inbox.fault):
-                events = await inbox.take(min(HEARTBEAT_S, max(0.0, due - anyio.current_time())))
+                frames, last = await inbox.take(min(HEARTBEAT_S, max(0.0, due - anyio.current_time())))
                 if anyio.current_time() >= due:
                     await to_thread.run_sync(self._recheck)
                     due = anyio.current_time() + RECHECK_S
-                await out.write("".join(_frame(event, epoch) for event in events) or ": \n\n")
-                after = events[-1].seq if events else after
+                await out.write(frames or b": \n\n")
+                after = last or after
             if inbox.overflowed:
-                waited = f"more than {self._inbox_limit} events waited for this reader"
+                waited = f"more than {self._inbox_limit} events or {MAX_BUFFERED_BYTES} bytes waited for this reader"
                 await out.write(eviction_frame(f"{waited}; reconnect with your last id", encode_cursor(epoch, after)))
             elif inbox.fault is not None:
                 await out.write(eviction_frame(inbox.fault.message, encode_cursor(epoch, after), inbox.fault.code))
@@ -197,14 +213,14 @@ class EventStream(Response):
 
     async def _catch_up(self, inbox: EventBuffer, out: SseWriter, after: int) -> int:
         while not inbox.closed:
-            events, fault = await to_thread.run_sync(self._log.page, self._session, after)
+            events, is_last, fault = await to_thread.run_sync(self._log.page, self._session, after)
             if events:
                 after = events[-1].seq
-                await out.write("".join(_frame(event, self._begin.epoch) for event in events))
+                await out.write(b"".join(_frame(event, self._begin.epoch) for event in events))
             if fault is not None:
                 inbox.fault = fault
                 break
-            if len(events) < PAGE_SIZE:
+            if is_last:
                 break
         return after
 
@@ -216,10 +232,11 @@ class SseWriter:
         self._send = send
         self._writing = writing
 
-    async def write(self, text: str) -> None:
-        """Send the text. A reader that doesn't accept it in time is disconnected."""
+    async def write(self, data: str | bytes) -> None:
+        """Send text, or encoded text. A reader that doesn't accept it in time is disconnected."""
+        body = data if isinstance(data, bytes) else data.encode()
         with anyio.move_on_after(SEND_TIMEOUT_S) as within:
-            await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
         if within.cancelled_caught:
             self._writing.cancel()
 
@@ -244,9 +261,9 @@ async def _watch_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _frame(event: Event, epoch: str) -> str:
+def _frame(event: Event, epoch: str) -> bytes:
     # JSON has no raw line breaks, so it fits into one `data:` line.
-    return f"id: {encode_cursor(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
+    return f"id: {encode_cursor(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n".encode()
 
 
 def eviction_frame(reason: str, cursor: str, code: str | None = None) -> str:

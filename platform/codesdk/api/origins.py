@@ -38,7 +38,8 @@ class HostHeaderCheck:
         if scope["type"] == "http" and _host_header(scope) not in self._names:
             fault = WrongHost(
                 "This service does not have the name in the Host header.",
-                advice="Use the address that it prints when it starts.",
+                advice="Use the address that it prints when it starts. Where it has another name, set CODESDK_PUBLIC_URL to"
+                " its URL, or add the name to CODESDK_ALLOWED_HOSTS.",
             )
             await problem(fault)(scope, receive, send)
             return
@@ -66,7 +67,8 @@ class DirectRoute:
         elif all(_origin_host(origin) in self._names for origin in _headers(scope, b"origin")):
             await self._behind(scope, receive, send)
         else:
-            await PlainTextResponse("Invalid Origin header", 403)(scope, receive, send)
+            said = "Invalid Origin header: add its host to CODESDK_ALLOWED_HOSTS, if pages of that host may call tools."
+            await PlainTextResponse(said, 403)(scope, receive, send)
 
 
 def _headers(scope: Scope, name: bytes) -> list[str]:

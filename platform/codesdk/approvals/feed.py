@@ -71,7 +71,7 @@ class ApprovalFeed:
             return store.latest_numbers(connection, tenants)
 
     def page(self, tenant: TenantId, after: int, limit: int = PAGE_SIZE) -> list[FeedEntry]:
-        """Entries after a number, in order, without those of removed sessions."""
+        """Entries after a number, in order, without those of removed sessions. Fewer than `limit` need not be the last ones."""
         with self._database.read() as connection:
             items = store.feed_page(connection, tenant, after, limit)
             there = {each.id: each for each in store.find_all(connection, [item.approval for item in items])}

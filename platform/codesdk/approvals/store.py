@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Row,
+    Select,
     String,
     Table,
     and_,
@@ -47,6 +49,8 @@ from codesdk.storage.schema import (
 )
 from codesdk.tenancy.access import PERMISSIONS, Action
 
+PAGE_CHARACTERS = 4 * 1024**2
+"""Size of a page: it ends with the approval that exceeds this. One may hold an input of 4 MiB, and a page 200 approvals."""
 FIRST_EPOCH = "0"
 """Epoch of a feed that was never restored; a restored copy gets a new one (`archive.store.renew_epochs`)."""
 _NEXT_NUMBER = text(
@@ -189,6 +193,7 @@ _STATE = case(
     else_=approvals.c.state,
 ).label("state_now")
 _APPROVALS = select(approvals, _STATE)
+_SIZE = func.length(approvals.c.shown)
 _FIND = _APPROVALS.where(approvals.c.id == bindparam("approval"))
 _LOCK = select(approvals.c.id).where(approvals.c.id == bindparam("approval")).with_for_update()
 _OF_CALL = (
@@ -338,7 +343,7 @@ def listing(
     rule: str | None = None,
     before: str | None = None,
 ) -> list[Approval]:
-    """The tenant's approvals, newest first, at most 200. `before`: last id of the previous page."""
+    """The tenant's approvals, newest first: at most 200, and about `PAGE_CHARACTERS`. `before`: last id of the previous page."""
     query = _APPROVALS.where(approvals.c.tenant_id == tenant)
     if state is not None:
         query = query.where(_STATE.in_([state.value]))
@@ -353,17 +358,17 @@ def listing(
             or_(approvals.c.created_at < at, (approvals.c.created_at == at) & (approvals.c.id < before))
         )
     newest = query.order_by(approvals.c.created_at.desc(), approvals.c.id.desc())
-    return _read(connection, connection.execute(newest.limit(200)).all())
+    return _page(connection, newest.limit(200))
 
 
 def overdue(connection: Connection, limit: int) -> list[Approval]:
-    """Pending approvals past their expiry."""
+    """Pending approvals past their expiry, as many as fit on a page."""
     query = _APPROVALS.where(  # runs every second: listing the tenants makes it use their index
         approvals.c.tenant_id.in_(select(tenants.c.id)),
         approvals.c.state == "pending",
         approvals.c.expires_at <= database_now(),
     )
-    return _read(connection, connection.execute(query.order_by(approvals.c.expires_at).limit(limit)).all())
+    return _page(connection, query.order_by(approvals.c.expires_at).limit(limit))
 
 
 def can_be_met(connection: Connection, approval: str) -> bool:
@@ -479,9 +484,13 @@ def add_feed_entry(connection: Connection, about: ApprovalRef, kind: str, by: st
 
 
 def feed_page(connection: Connection, tenant: TenantId, after: int, limit: int) -> list[FeedRow]:
-    """Feed entries after a number, in order."""
+    """Feed entries after a number, in order: at most `limit`, up to the one with whose approval they exceed a page's size."""
     asked = {"tenant": tenant, "after": after, "most": limit}
-    return [_feed_row(row) for row in connection.execute(_FEED_PAGE, asked)]
+    rows = [_feed_row(row) for row in connection.execute(_FEED_PAGE, asked)]
+    sizes = _sizes(connection, [row.approval for row in rows])
+    # An approval whose session was removed has no size, and is left out later.
+    before = accumulate((sizes.get(row.approval, 0) for row in rows), initial=0)
+    return [row for row, size in zip(rows, before, strict=False) if size <= PAGE_CHARACTERS]
 
 
 def feed_position(connection: Connection, tenant: TenantId) -> FeedPosition:
@@ -500,6 +509,21 @@ def latest_numbers(connection: Connection, tenants: Collection[TenantId]) -> dic
 def _feed_row(row: Row[Any]) -> FeedRow:
     by = PrincipalId(row.by) if row.by else None
     return FeedRow(row.number, ApprovalId(row.approval_id), row.kind, by, row.at)
+
+
+def _sizes(connection: Connection, wanted: Sequence[ApprovalId]) -> dict[ApprovalId, int]:
+    """The size of each of these approvals, in characters of what approvers see; without those that are gone."""
+    query = select(approvals.c.id, _SIZE).where(approvals.c.id.in_(set(wanted)))
+    return {ApprovalId(found): size for found, size in connection.execute(query)} if wanted else {}
+
+
+def _page(connection: Connection, query: Select[Any]) -> list[Approval]:
+    """The first approvals that a query on `_APPROVALS` finds, up to the one with which they exceed `PAGE_CHARACTERS`."""
+    sizes = connection.execute(query.with_only_columns(approvals.c.id, _SIZE)).all()
+    before = accumulate((size for _, size in sizes), initial=0)
+    wanted = [ApprovalId(found) for (found, _), size in zip(sizes, before, strict=False) if size <= PAGE_CHARACTERS]
+    there = {each.id: each for each in find_all(connection, wanted)}
+    return [there[each] for each in wanted if each in there]
 
 
 def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:

@@ -22,6 +22,7 @@ from codesdk.cli.commands.schema import schema_app
 from codesdk.cli.commands.tenancy import groups_app, keys_app, tenants_app
 from codesdk.cli.commands.webhooks import webhooks_app
 from codesdk.cli.policy import policy_app
+from codesdk.cli.session.git_work_tree import DEPTH
 from codesdk.cli.tools import tools_app
 from codesdk.domain.decisions import PermissionMode
 
@@ -92,6 +93,11 @@ Workspace = Annotated[
         help="Directory to copy into the sandbox's workspace (honors .gitignore).",
     ),
 ]
+Git = Annotated[
+    bool,
+    typer.Option("--git", help="Copy the history of the workspace's git branch as well: its last --git-depth commits."),
+]
+GitDepth = Annotated[int, typer.Option("--git-depth", help="Commits that --git copies; 0: all.", min=0)]
 SessionRules = Annotated[
     Path | None,
     typer.Option(
@@ -158,15 +164,23 @@ def up(
     policies: Policies = None,
     port: Port = None,
     workspace: Workspace = None,
+    git: Git = False,
+    git_depth: GitDepth = DEPTH,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
     rules: SessionRules = None,
     sandbox: Sandbox = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave session and sandbox at the end; the next `up --keep` continues them, token included."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run API, MCP host and worker in the foreground, and open a session for your agent.
 
-    Ctrl-C stops everything it started and closes every session; their logs stay.
+    Ctrl-C stops everything it started and, without --keep, closes every session; their logs stay.
     """
     from codesdk.cli.stack.up import run
 
@@ -175,10 +189,12 @@ def up(
         policies=policies,
         port=port,
         workspace=workspace,
+        git_depth=git_depth if git else None,
         mode=mode,
         profile=profile,
         rules=rules,
         sandbox=sandbox,
+        keep=keep,
         as_json=json,
     )
 
@@ -249,6 +265,8 @@ def mcp(
     url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
     token: Annotated[str | None, typer.Option("--token", help="The session's token.", envvar=TOKEN_VARIABLE)] = None,
     workspace: Workspace = None,
+    git: Git = False,
+    git_depth: GitDepth = DEPTH,
     mode: Mode = PermissionMode.AUTO,
     rules: SessionRules = None,
     data_dir: DataDir = None,
@@ -263,7 +281,16 @@ def mcp(
     """
     from codesdk.cli.session.stdio_bridge import run
 
-    run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir, wait_s=wait)
+    run(
+        url=url,
+        token=token,
+        workspace=workspace,
+        mode=mode,
+        rules=rules,
+        data_dir=data_dir,
+        wait_s=wait,
+        git_depth=git_depth if git else None,
+    )
 
 
 @app.command("connect")
@@ -306,6 +333,8 @@ def connect_client(
 def open_session(
     *,
     workspace: Workspace = None,
+    git: Git = False,
+    git_depth: GitDepth = DEPTH,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
     rules: SessionRules = None,
@@ -330,6 +359,7 @@ def open_session(
 
     run_open(
         workspace=workspace,
+        git_depth=git_depth if git else None,
         mode=mode,
         profile=profile,
         rules=rules,

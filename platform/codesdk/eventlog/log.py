@@ -21,8 +21,11 @@ from codesdk.storage.writer import Unit
 PAGE_SIZE = 500
 """Maximum events returned by one read."""
 
+PAGE_BYTES = 1024 * 1024
+"""Bodies of a page: it ends with the event that exceeds this, so that many readers fit into a process's memory."""
+
 MAX_EVENT_BYTES = 256 * 1024
-"""Maximum size of one stored event, so that a page of 500 fits into a process's memory.
+"""Maximum size of one stored event.
 
 The producer stores larger inputs, results, outputs and raw runtime frames as artifacts before its unit runs: bytes
 first, then the row that refers to them.
@@ -63,6 +66,8 @@ class EventBatch(NamedTuple):
     """A page of a log, as far as this version can read it."""
 
     events: list[Event]
+    is_last: bool
+    """There were no events after these."""
     fault: Fault | None = None
     """Why the event after these can't be read; None if all could."""
 
@@ -123,27 +128,29 @@ class EventLog:
             hint.ended.append(ended)
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> list[Event]:
-        """Return committed events with `seq` above `after`, oldest first, at most `limit`.
+        """Return committed events with `seq` above `after`, oldest first: at most `limit`, and about `PAGE_BYTES`.
+
+        Fewer than `limit` need not be the last ones; an empty list is the end.
 
         Raises:
             SchemaTooNew, EventUnreadable: this version can't read one of them.
         """
-        events, fault = self.page(session, after, limit)
-        if fault is not None:
-            raise fault
-        return events
+        page = self.page(session, after, limit)
+        if page.fault is not None:
+            raise page.fault
+        return page.events
 
     def page(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> EventBatch:
         """Like `read`, but stops before an event that can't be read instead of failing."""
         with self.database.read() as connection:
-            rows = store.after(connection, session, after, min(limit, PAGE_SIZE))
+            rows, is_last = store.page(connection, session, after, min(limit, PAGE_SIZE), PAGE_BYTES)
         events: list[Event] = []
         for row in rows:
             try:
                 events.append(_decode_event(row))
             except Fault as fault:
-                return EventBatch(events, fault)
-        return EventBatch(events)
+                return EventBatch(events, is_last, fault)
+        return EventBatch(events, is_last)
 
     def head(self, session: SessionId) -> int:
         """Return the newest `seq`; 0 for an empty or unknown session."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, String, bindparam, select
+from sqlalchemy import Connection, String, bindparam, func, select
 
 from codesdk.domain.ids import SessionId
 from codesdk.errors import InternalFault
@@ -64,6 +64,15 @@ _AFTER = (
     .where(events.c.session_id == _SESSION, events.c.seq > bindparam("after"))
     .order_by(events.c.seq)
     .limit(bindparam("most"))
+)
+# A server sends all rows of a statement at once, so it chooses them itself. The sizes cost it little: it need not read the
+# bodies for them.
+_BEFORE = func.sum(func.octet_length(events.c.body)).over(order_by=events.c.seq) - func.octet_length(events.c.body)
+_FOUND = _AFTER.add_columns(_BEFORE.label("before")).subquery()
+_PAGE = (
+    select(_FOUND.c.seq, _FOUND.c.time, _FOUND.c.type, _FOUND.c.body)
+    .where(_FOUND.c.before <= bindparam("bytes"))
+    .order_by(_FOUND.c.seq)
 )
 _HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
 
@@ -124,6 +133,26 @@ def after(connection: Connection, session: SessionId, seq: int, limit: int) -> l
     """Return the events after `seq`, in order."""
     found = connection.execute(_AFTER, {"session": session, "after": seq, "most": limit})
     return [EventRow(*row) for row in found]
+
+
+def page(
+    connection: Connection, session: SessionId, seq: int, limit: int, most_bytes: int
+) -> tuple[list[EventRow], bool]:
+    """Return the events after `seq`, in order, up to the one with which their bodies exceed `most_bytes`.
+
+    Also returns whether they are the last ones.
+    """
+    given = {"session": session, "after": seq, "most": limit, "bytes": most_bytes}
+    found = connection.execute(_AFTER if connection.dialect.name == "sqlite" else _PAGE, given)
+    rows: list[EventRow] = []
+    size = 0
+    for row in found:  # SQLite reads each row only here
+        rows.append(EventRow(*row))
+        size += len(row.body.encode())
+        if size > most_bytes:
+            found.close()
+            break
+    return rows, len(rows) < limit and size <= most_bytes
 
 
 def head(connection: Connection, session: SessionId) -> int:

@@ -12,7 +12,7 @@ from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.hints import Hints
-from codesdk.eventlog.log import PAGE_SIZE, EventLog
+from codesdk.eventlog.log import EventLog
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -139,16 +139,15 @@ class Tail:
             self._notify(subscription, subscription.on_fault, fault)
 
     def _catch_up(self, subscription: Subscription) -> None:
-        more = True
-        while more:
-            events, fault = self._log.page(subscription.session, subscription.after)
+        is_last = False
+        while not is_last:
+            events, is_last, fault = self._log.page(subscription.session, subscription.after)
             if events:
                 subscription.after = events[-1].seq
                 if not self._notify(subscription, subscription.on_events, events):
                     return
             if fault is not None:
                 raise fault
-            more = len(events) == PAGE_SIZE
 
     def _notify(self, subscription: Subscription, listener: Callable[[T], None], what: T) -> bool:
         try:

@@ -11,9 +11,9 @@ from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from mcp.server import Server
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
@@ -61,10 +61,8 @@ MAX_BODY = 4 * 1024 * 1024
 """Bytes of one request body; larger inputs belong in an artifact."""
 STATE_TTL_S = 7 * 86400.0
 """Seconds that a sealed request state is valid: the longest that an approval may stay open."""
-INSTRUCTIONS = (
-    "These tools run in a sandbox of this session, under a policy. A call may be denied, or may have to wait for a "
-    "person; the answer says so and says what to do."
-)
+_GREETINGS = frozenset({"initialize", "server/discover"})
+"""Methods whose result has the server's instructions: of the older handshake, and of the stateless protocol."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -83,6 +81,7 @@ class McpHost:
         admit: AuthenticateRequest,
         resource: ProtectedResource,
         artifacts: ArtifactService,
+        instructions: Callable[[Subject], str],
         tail: Tail,
         head: Callable[[SessionId], int],
         clock: Clock,
@@ -95,7 +94,8 @@ class McpHost:
     ) -> None:
         """Serve behind a check of `Host` and `Origin`: see `api.origins`.
 
-        `admit`: authenticates a request. `resource`: OAuth metadata for clients that log in. `head`: a log's last `seq`.
+        `admit`: authenticates a request. `resource`: OAuth metadata for clients that log in. `instructions`: what a
+        session's model is told; reads the database. `head`: a log's last `seq`.
         `state_key`: returns at least 32 secret bytes, which seal the state that a client carries between two rounds of a
         question. `forms`: agents' hosts are trusted to pass on their user's answer. `link`: to an approval's page;
         `shown`: to its read-only page, for agents. `read_only_hints`: mark tools that only read; clients ask their user
@@ -106,6 +106,7 @@ class McpHost:
         self._registry = registry
         self._results = results
         self._bundles = bundles
+        self._instructions = instructions
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = CallHandler(
             pipeline=pipeline,
@@ -123,7 +124,6 @@ class McpHost:
             "codesdk",
             version=version("codesdk"),
             title="CodeSDK",
-            instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=reading.list_resources,
@@ -145,6 +145,7 @@ class McpHost:
             bind_principal=lambda ctx: subject_of(ctx.request).session_id,
         )
         self.server.middleware.append(RequestStateBoundary(state_security, default_audience="codesdk"))
+        self.server.middleware.append(self._add_instructions)
         self._manager = ResumableSessionManager(
             self.server,
             retry_interval=RETRY_MS,
@@ -176,6 +177,14 @@ class McpHost:
     def stop(self) -> None:
         """Answer every waiting client now; running calls continue. Call it on the event loop."""
         self._calls.stop()
+
+    async def _add_instructions(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method not in _GREETINGS or not isinstance(result, dict):
+            return result
+        subject = subject_of(ctx.request)
+        text = await to_thread.run_sync(self._instructions, subject, limiter=self._token_limiter)
+        return {**result, "instructions": text}
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         # Without it the SDK lists all tools before every call to find one schema. It doesn't know the caller, so it finds

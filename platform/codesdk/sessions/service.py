@@ -132,6 +132,11 @@ class SessionService:
             raise SessionUnknown(f"There is no session {session}.")
         return found
 
+    def profile(self, session: SessionId) -> Profile:
+        """Return the profile that an existing session was opened with."""
+        with self._database.read() as connection:
+            return Profile.model_validate_json(store.profile(connection, session))
+
     def listing(self, tenant: TenantId, limit: int = 100) -> list[Session]:
         """List the tenant's sessions, newest first."""
         with self._database.read() as connection:

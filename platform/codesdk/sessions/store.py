@@ -37,6 +37,11 @@ def find(connection: Connection, tenant: str, session: str) -> Session | None:
     return _session(row) if row else None
 
 
+def profile(connection: Connection, session: str) -> str:
+    """Return the JSON of the profile that the session was opened with."""
+    return str(connection.execute(select(sessions.c.profile).where(sessions.c.id == session)).scalar_one())
+
+
 def imported_at(connection: Connection, session: str) -> float | None:
     """Return when the session was imported from an export, for any tenant. None if it was opened here."""
     return connection.execute(select(sessions.c.imported_at).where(sessions.c.id == session)).scalar()

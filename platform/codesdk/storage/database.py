@@ -64,8 +64,8 @@ class Database:
             raise to_fault(error) from error
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; one that is in use closes when it is returned."""
         if self._memory_anchor is not None:
             self._memory_anchor.close()
-        self.reader.dispose()
-        self.writer.dispose()
+        for engine in (self.reader, self.writer):
+            engines.close(engine)

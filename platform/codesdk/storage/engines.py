@@ -87,6 +87,13 @@ def connect(engine: Engine) -> Connection:
         raise connections_dropped() from error
 
 
+def close(engine: Engine) -> None:
+    """Close the engine's connections: the pooled ones now, one that is in use when it is returned."""
+    # Otherwise the pool would keep what returns after `dispose`, until it is garbage.
+    event.listen(engine, "checkin", lambda _connection, record: record.close())
+    engine.dispose()
+
+
 def _refuse_closed(connection: Any) -> None:
     # A closed connection's socket is readable, an idle one's is not: polling it finds what a ping would, without the
     # round trip. The pool then creates a new connection.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import signal
 from typing import Any
 
 from codesdk.domain.tool_results import ToolResult, Truncation
@@ -11,6 +12,8 @@ from codesdk.tools.context import ToolContext, files_changed_result
 
 # Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
 SHELL = ("bash", "--noprofile", "--norc", "-c")
+_SHELL_SIGNALS = 128
+"""A shell's exit code for a command that a signal ended, less the signal's number."""
 
 
 class Excerpt:
@@ -152,9 +155,10 @@ def run_command(
 def _exit_note(result: ExecResult, context: ToolContext) -> str:
     match result.kind:
         case ExitKind.EXITED:
-            return f"[exit code {result.exit_code}]" if result.exit_code else ""
+            note = f"exit code {result.exit_code}" if result.exit_code else ""
+            return f"[{note}{_bus_error_cause((result.exit_code or 0) - _SHELL_SIGNALS, context)}]" if note else ""
         case ExitKind.SIGNALED:
-            return f"[ended by signal {result.signal}]"
+            return f"[ended by {signal_text(result.signal)}{_bus_error_cause(result.signal, context)}]"
         case ExitKind.TIMED_OUT:
             return f"[timed out after {result.duration_s:.1f} s; the whole process tree was ended]"
         case ExitKind.OOM_KILLED | ExitKind.DISK_FULL:
@@ -163,6 +167,21 @@ def _exit_note(result: ExecResult, context: ToolContext) -> str:
             return "[cancelled; the whole process tree was ended]"
         case ExitKind.SPAWN_FAILED | ExitKind.FILES_CHANGED:
             return f"[could not start: {result.error}]"
+
+
+def signal_text(number: int | None) -> str:
+    """Name a signal: `signal 11 (SIGSEGV)`."""
+    try:
+        return f"signal {number} ({signal.Signals(number or 0).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _bus_error_cause(number: int | None, context: ToolContext) -> str:
+    if number != signal.SIGBUS:
+        return ""
+    size = context.profile.shm_bytes // (1024 * 1024)
+    return f"; a bus error, as when /dev/shm is full: it holds {size} MiB, `shm_bytes` of the session's profile"
 
 
 def _limit_exceeded_text(kind: ExitKind, context: ToolContext) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import ExecRequest, ExitKind, Process, Stream
-from codesdk.tools.command import command_argv
+from codesdk.tools.command import command_argv, signal_text
 from codesdk.tools.context import ToolContext, files_changed_result
 from codesdk.tools.redacted_output import read_retained_output
 
@@ -22,6 +22,8 @@ MAX_ENDED = 16
 STARTUP_WAIT_S = 0.25
 """Seconds that a start waits for a sign of life, so that what fails at once is told at once."""
 DEFAULT_BYTES = 16 * 1024
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
+"""Otherwise a server in Python whose output is a pipe says that it listens when it ends."""
 SIGNALS = {name: int(signal.Signals[f"SIG{name}"]) for name in ("INT", "TERM", "KILL", "HUP", "QUIT", "USR1", "USR2")}
 """Not STOP and CONT: stopping and letting go on is how the runner itself holds tools."""
 
@@ -52,6 +54,7 @@ def start(given: dict[str, Any], context: ToolContext) -> ToolResult:
         argv=command_argv(given),
         cwd=given.get("cwd", "."),
         stdin=given.get("stdin", "").encode(),
+        env=_ENVIRONMENT,
         timeout_s=min(given.get("timeout_s") or context.process_lifetime_s, context.process_lifetime_s),
         keep_bytes=context.profile.keep_output_bytes,
         egress=context.profile.egress,
@@ -189,7 +192,7 @@ def _process_line(process: Process) -> str:
     elif result.kind is ExitKind.EXITED:
         state = f"ended with exit code {result.exit_code}"
     elif result.kind is ExitKind.SIGNALED:
-        state = f"ended by signal {result.signal}"
+        state = f"ended by {signal_text(result.signal)}"
     else:
         state = f"ended: {result.kind.value.replace('_', ' ')}"
     return f"{process.call}: {state}: {' '.join(process.argv)[:200]}"

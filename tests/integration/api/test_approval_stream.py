@@ -16,6 +16,7 @@ from codesdk.approvals import Verdict
 from codesdk.tenancy.principal import Role
 from databases import ON_BOTH
 from frames import Reader, parsed
+from stage import wait_for
 
 
 @pytest.fixture
@@ -173,3 +174,35 @@ def test_stopping_the_process_ends_the_streams_soon(stack, watch):
         reader.take(1)
         stack.stop()
         assert reader.rest() == []
+
+
+LARGE = "x" * 1_000_000
+
+
+@ON_BOTH
+def test_pages_of_large_approvals_end_early_and_miss_none(stack, watch):
+    session, token = stack.open_session()
+    stack.worker.paused = True
+    subject = stack.services.directory.subject(token)
+    for number in range(7):
+        given = {"command": f"make {number}", "stdin": LARGE}
+        stack.services.pipeline.submit("workspace_exec", given, subject)
+    wait_for(lambda: stack.services.approvals.feeds.place(session.tenant_id).last == 7, "the questions", 60.0)
+    with stack.http(stack.key()) as client:
+        found, sizes, before = [], [], None
+        while page := client.get("/v1/approvals", params={"before": before} if before else {}).json()["approvals"]:
+            found += [each["id"] for each in page]
+            sizes.append(len(page))
+            before = found[-1]
+        assert (len(set(found)), sizes) == (7, [5, 2])
+        news, after = [], "0-0"
+        while True:
+            page = client.get("/v1/approvals/events", params={"after": after}).json()
+            if not page["news"]:
+                break
+            assert len(page["news"]) <= 5
+            news += [each["number"] for each in page["news"]]
+            after = page["next"]
+        assert news == list(range(1, 8))
+    with watch("0-0") as reader:
+        assert [frame["id"] for frame in reader.take(7)] == [f"0-{number}" for number in range(1, 8)]

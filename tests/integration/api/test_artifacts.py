@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import threading
 import tracemalloc
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
 from codesdk.api.routes import artifacts as routes
+from codesdk.api.tenant_slots import ROUTES_AT_ONCE
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.tenancy.principal import Role
 
@@ -168,6 +171,26 @@ def test_a_sender_that_says_nothing_is_sent_away(operator, monkeypatch):
     sending.join(20)
     assert not sending.is_alive()
     assert operator.get("/v1/artifacts").json() == {"artifacts": []}
+
+
+def test_slow_uploads_of_one_tenant_hold_up_no_other(stack, operator, request):
+    key, other = (stack.key(tenant=f"{name}-{request.node.name}"[:30]) for name in ("slow", "other"))
+    place = urlsplit(stack.url)
+    senders = []
+    for _ in range(2 * ROUTES_AT_ONCE["POST", "/v1/artifacts"]):
+        sender = socket.create_connection((place.hostname, place.port), timeout=30)
+        head = f"POST /v1/artifacts HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\nx"
+        sender.sendall(head.encode())
+        senders.append(sender)
+    try:
+        with stack.http(other) as client:
+            assert put(client)["size"] == 10
+        for sender in senders:
+            sender.sendall(b"12345678")
+        assert {sender.recv(12) for sender in senders} == {b"HTTP/1.1 201"}  # its own waited for each other
+    finally:
+        for sender in senders:
+            sender.close()
 
 
 def test_damage_before_the_first_byte_is_a_problem_and_later_breaks_the_download_off(stack, operator):

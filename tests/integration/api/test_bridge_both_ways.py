@@ -19,6 +19,7 @@ from codesdk.approvals import Verdict
 from codesdk.domain.tool_results import ToolResult
 from codesdk.mcphost.listings import list_changed
 from codesdk.mcphost.session_resources import uris
+from stage import START_S
 
 PROGRAM = """
 import sys
@@ -68,7 +69,7 @@ def piped(stack, token, requests, grace="20", before_the_end=lambda: None):
             bridge.stdin.writelines(f"{json.dumps({'jsonrpc': '2.0', **request})}\n" for request in requests)
             bridge.stdin.flush()
             before_the_end()
-            said, wrong = bridge.communicate(timeout=60)
+            said, wrong = bridge.communicate(timeout=START_S)
         finally:
             bridge.kill()
     assert (bridge.returncode, wrong) == (0, "")
@@ -137,13 +138,13 @@ def test_a_call_that_outlasts_the_end_of_stdin_is_cancelled_and_says_so(standing
     standing.worker.gate.clear()
 
     def runs():
-        helpers.eventually(lambda: standing.worker.ran, 20)
+        helpers.eventually(lambda: standing.worker.ran, START_S)
 
     try:
         call = ("tools/call", {"name": "workspace_read", "arguments": {"path": "a"}})
         *_, answer = piped(standing, token, asks(mode, call), grace="0.5", before_the_end=runs)
         assert (answer["id"], answer["error"]["code"]) == (0, types.CONNECTION_CLOSED)
-        helpers.eventually(lambda: standing.types(session)[-1] == "tool.call.completed", 20)
+        helpers.eventually(lambda: standing.types(session)[-1] == "tool.call.completed")
     finally:
         standing.worker.gate.set()
     assert standing.worker.cancelled
@@ -166,10 +167,10 @@ def test_a_call_under_way_at_a_signal_is_cancelled_though_stdin_stays_open(stand
                 call = asks(mode, ("tools/call", {"name": "workspace_read", "arguments": {"path": "a"}}))
                 bridge.stdin.writelines(f"{json.dumps({'jsonrpc': '2.0', **each})}\n".encode() for each in call)
                 bridge.stdin.flush()
-                helpers.eventually(lambda: standing.worker.ran, 20)
+                helpers.eventually(lambda: standing.worker.ran, START_S)
                 bridge.terminate()
                 assert (bridge.wait(20), bridge.stderr.read()) == (0, b"")
-                helpers.eventually(lambda: standing.worker.cancelled, 20)
+                helpers.eventually(lambda: standing.worker.cancelled)
             finally:
                 bridge.kill()
     finally:
@@ -208,7 +209,7 @@ def test_changes_of_lists_and_of_resources_pass_through_the_bridge(stack, helper
 
     assert helpers.within(go()) == FILE
     if mode == "auto":  # in the handshake era an MCP session stays for a while where its client was ended by force
-        helpers.eventually(lambda: not stack.mcp.list_changes.followed and not stack.mcp.watching.followed, 20)
+        helpers.eventually(lambda: not stack.mcp.list_changes.followed and not stack.mcp.watching.followed)
 
 
 class TestQuestions:
@@ -261,7 +262,7 @@ class TestQuestions:
         session, token = trusting.open_session()
         call = asks(mode, ("tools/call", {"name": "workspace_exec", "arguments": MAKE}), elicitation=declared)
         grace = "1" if declared is None else "20"  # who cannot be asked has no answer before somebody decides
-        said = piped(trusting, token, call, grace, before_the_end=lambda: trusting.pending(session, 20))
+        said = piped(trusting, token, call, grace, before_the_end=lambda: trusting.pending(session, START_S))
         questions = [
             message
             for message in said

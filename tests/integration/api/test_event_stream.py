@@ -13,6 +13,8 @@ from sqlalchemy import text
 
 from codesdk.api import event_stream as streams
 from codesdk.api.cursor import StartPosition
+from codesdk.domain.events import EventType, RuntimeInfo, Trace
+from codesdk.eventlog.log import PAGE_BYTES, EventDraft
 from databases import ON_BOTH
 from frames import Reader, parsed
 from stage import wait_for
@@ -268,3 +270,84 @@ def test_stopping_the_process_ends_the_streams_soon(stack, watch):
         stack.stop()
         assert reader.rest() == []
     assert time.monotonic() - began < 2.0
+
+
+BIG = "\0" * 16_000
+"""A JSON text of 96,000 bytes."""
+
+
+def fill(stack, session, count):
+    """Log this many large events, one unit each."""
+    trace = Trace(session_id=session.id)
+    for number in range(count):
+        payload = {"n": number, "text": BIG}
+        draft = EventDraft(type=EventType.USAGE_REPORTED, trace=trace, runtime=RuntimeInfo(name="t"), payload=payload)
+        stack.services.writer.run(lambda unit, draft=draft: stack.services.log.append(unit, draft))
+
+
+@ON_BOTH
+def test_a_page_of_large_events_ends_early_and_the_next_continues_it(stack):
+    session, _ = stack.open_session()
+    fill(stack, session, 40)
+    found, pages, after = [], 0, None
+    with stack.http(stack.key()) as client:
+        while True:
+            params = {"limit": 500, **({"after": after} if after else {})}
+            answer = client.get(f"/v1/sessions/{session.id}/events", params=params).raise_for_status()
+            assert len(answer.content) < 2 * PAGE_BYTES
+            page = answer.json()
+            found += [event["seq"] for event in page["events"]]
+            pages, after = pages + 1, page["next"]
+            if found[-1] == page["head"]:
+                break
+    assert found == list(range(1, 42))
+    assert pages == 4
+
+
+@ON_BOTH
+def test_a_reader_gets_all_large_events(stack, watch):
+    session, _ = stack.open_session()
+    fill(stack, session, 30)
+    with watch(session) as reader:
+        assert seqs(reader.take(31)) == list(range(1, 32))
+        fill(stack, session, 30)
+        assert seqs(reader.take(30)) == list(range(32, 62))
+
+
+def test_a_slow_reader_of_large_events_is_sent_away_before_it_fills_the_memory(stack, helpers, watch):
+    session, _ = stack.open_session()
+    epoch, head = stack.services.log.position(session.id)
+    sent = []
+
+    async def go():
+        reading = asyncio.Event()
+        stream = streams.EventStream(
+            log=stack.services.log,
+            tail=stack.services.tail,
+            readers=streams.OpenStreams(),
+            session=session.id,
+            begin=StartPosition(epoch, 0, None),
+            head=head,
+        )
+
+        async def send(message):
+            sent.append(message.get("body", b""))
+            if b'"seq":2' in sent[-1]:  # the reader takes two events, and then nothing for a while
+                await reading.wait()
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        served = asyncio.create_task(stream({}, receive, send))
+        await asyncio.to_thread(helpers.eventually, lambda: any(b'"seq":1' in body for body in sent))
+        await asyncio.to_thread(fill, stack, session, 2 + streams.MAX_BUFFERED_BYTES // (6 * len(BIG)))
+        await asyncio.sleep(0.5)
+        reading.set()
+        await served
+
+    helpers.within(go())
+    *_, last = [frame for frame in parsed(b"".join(sent).decode().split("\n")) if "data" in frame]
+    assert (last["event"], last["id"]) == ("evicted", f"{epoch}-2")
+    assert f"{streams.MAX_BUFFERED_BYTES} bytes waited" in last["data"]["reason"]
+    with watch(session, last["id"]) as reader:
+        assert seqs(reader.take(1)) == [3]

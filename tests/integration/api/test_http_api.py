@@ -327,3 +327,40 @@ def test_the_openapi_document_knows_every_route(operator):
     document = operator.get("/openapi.json").json()
     assert "/v1/approvals/{approval_id}/decision" in document["paths"]
     assert "/mcp" not in document["paths"]
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/approvals", "/v1/artifacts", "/v1/tools", "/v1/webhooks"])
+def test_a_parameter_that_a_route_does_not_have_is_refused_and_not_ignored(operator, path):
+    found = problem(operator.get(path, params={"colour": "red"}), 422, "INVALID_REQUEST")
+    assert "colour" in found["detail"]
+    assert found["details"]["fields"][0]["field"] == "colour"
+
+
+def test_a_parameter_that_is_spelled_wrong_is_told_with_the_right_one(operator):
+    found = problem(operator.get("/v1/approvals", params={"statee": "pending"}), 422, "INVALID_REQUEST")
+    assert "statee" in found["detail"]
+    assert "Did you mean state?" in str(found)
+
+
+def test_unknown_parameters_are_not_repeated_without_end(operator):
+    names = {f"n{number}{'x' * 100}": "" for number in range(200)}
+    answer = operator.get("/v1/sessions", params=names)
+    problem(answer, 422, "INVALID_REQUEST")
+    assert len(answer.text) < 3_000
+
+
+def test_parameters_are_looked_at_for_known_callers_only(stack):
+    with stack.http("csdk_key_unknown") as nobody:
+        problem(nobody.get("/v1/sessions", params={"colour": "red"}), 401, "UNAUTHENTICATED")
+
+
+def test_every_parameter_that_the_description_names_is_taken(operator):
+    for path, item in operator.get("/openapi.json").json()["paths"].items():
+        for method, operation in item.items():
+            named = {each["name"]: "1" for each in operation.get("parameters", []) if each["in"] == "query"}
+            if named and path.startswith("/v1/") and "events" not in path:
+                place = path.format_map(
+                    dict.fromkeys(("session_id", "tenant_id", "artifact_id", "endpoint_id"), "none")
+                )
+                answer = operator.request(method, place, params=named)
+                assert "There is no query parameter" not in answer.text, (method, path)

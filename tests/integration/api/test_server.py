@@ -17,6 +17,7 @@ import pytest
 from codesdk.api.server import CannotListen, serve
 from codesdk.errors import ExitCode
 from codesdk.settings import PortTaken, Settings
+from stage import START_S
 
 PROGRAM = """
 import sys
@@ -47,7 +48,7 @@ def process(tmp_path):
 
 def ready(tmp_path, helpers):
     path = tmp_path / "run" / "api.json"
-    helpers.eventually(path.exists, 20.0)
+    helpers.eventually(path.exists, START_S)
     return json.loads(path.read_text())
 
 
@@ -58,7 +59,7 @@ def test_it_says_where_it_listens_and_ends_clean_on_a_signal(process, tmp_path, 
     assert told["mcp_url"] == f"{told['url']}/mcp"
     assert httpx2.get(f"{told['url']}/health").status_code == 200
     process.send_signal(number)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "closed\n", "")
     assert list((tmp_path / "run").iterdir()) == []
 

@@ -27,15 +27,17 @@ input_schema:
 def tools(stack, tmp_path):
     """A function that puts a file into a tenant's directory, and takes it up."""
     registry = stack.services.registry
-    registry._tenants._directory = tmp_path
+    directory = tmp_path / "tools"
+    directory.mkdir()
+    registry._tenants._directory = directory
 
     def put(tenant_id, text):
-        (tmp_path / tenant_id).mkdir(exist_ok=True)
-        (tmp_path / tenant_id / "own.yaml").write_text(text)
+        (directory / tenant_id).mkdir(exist_ok=True)
+        (directory / tenant_id / "own.yaml").write_text(text)
         registry.refresh()
 
     yield put
-    for place in tmp_path.iterdir():
+    for place in directory.iterdir():
         shutil.rmtree(place)
     registry.refresh()
     registry._tenants._directory = None

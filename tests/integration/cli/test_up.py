@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from mcp import Client
@@ -19,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters
 from codesdk.cli.demo.agent import connect_mcp, text_of
 from codesdk.errors import ExitCode
 from codesdk.provision.system.process_identity import mark
-from integration.cli.running import DEMO_POLICIES, READY_S, until
+from integration.cli.running import DEMO_POLICIES, READY_S, STOP_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -36,10 +38,15 @@ def test_it_serves_a_workspace_and_stops_without_leaving_anything(start_up, tmp_
     project = tmp_path / "project"
     project.mkdir()
     (project / "note.txt").write_text("barometer\n")
-    up = start_up("--workspace", str(project))
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "the first"]):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+    up = start_up("--workspace", str(project), "--git")
     opened = up.ready()
 
     assert "barometer" in text_of(call(opened, "workspace_read", {"path": "note.txt"}))
+    known = text_of(call(opened, "workspace_exec", {"command": "git status --short && git log --format=%s"}))
+    assert known.splitlines() == ["the first"]
     assert up.containers()
     pids = [up.pid_of("api"), up.pid_of("worker")]
     assert up.stop() == 0, up.said()
@@ -49,6 +56,51 @@ def test_it_serves_a_workspace_and_stops_without_leaving_anything(start_up, tmp_
     assert not (up.data_dir / "redis.sock").exists()
     assert list((up.data_dir / "run").glob("*.json")) == []
     assert "Traceback" not in up.said()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_client_that_waits_while_it_stops_is_told_what_became_of_its_call(start_up, codesdk, number):
+    up = start_up()
+    opened = up.ready()
+
+    def recorded():
+        events = codesdk("events", opened["session_id"], "--json").out.splitlines()
+        return {"tool.call.started", "approval.requested"} <= {json.loads(event)["type"] for event in events}
+
+    with ThreadPoolExecutor(2) as clients, ExitStack() as failing:
+        failing.callback(up.process.kill)  # the clients wait as long as it serves
+        running = clients.submit(call, opened, "workspace_exec", {"command": "echo begun; sleep 600"})
+        asked = clients.submit(call, opened, "workspace_exec", {"command": "git commit -m x"})
+        until(recorded, READY_S, "both calls")
+        assert up.stop(number) in (0, 130), up.said()
+        ended, denied = running.result(STOP_S), asked.result(STOP_S)
+    assert text_of(ended) == "begun\n[cancelled; the whole process tree was ended]"
+    assert text_of(denied) == "This call was not run. The session was closed. [SESSION_CLOSED]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_kept_session_goes_on_with_its_token_and_its_workspace(start_up, number):
+    first = start_up("--keep")
+    opened = first.ready()
+    assert not call(opened, "workspace_write", {"path": "a.txt", "content": "kept\n"}).is_error
+    first.stop(number)
+
+    second = start_up("--keep")
+    again = second.ready()
+    assert (again["session_id"], again["token"]) == (opened["session_id"], opened["token"])
+    assert "kept" in text_of(call(again, "workspace_read", {"path": "a.txt"}))
+    assert (second.data_dir / "kept-session.json").stat().st_mode & 0o077 == 0
+    assert second.stop() == 0, second.said()
+
+    third = start_up("--keep", "--mode", "ask")
+    other = third.ready()
+    assert other["session_id"] != opened["session_id"]
+    assert f"Closed session {opened['session_id']}" in third.said()
+    assert third.stop() == 0
+    last = start_up()
+    last.ready()
+    assert last.stop() == 0, last.said()
+    assert last.containers() == []
 
 
 def test_its_key_is_private_and_opens_the_api(start_up):
@@ -277,9 +329,9 @@ def test_a_terminated_bridge_closes_its_session_and_ends_though_stdin_stays_open
         return [s["state"] for s in listed if s["labels"]["opened-by"] == "codesdk mcp"]
 
     with bridge:
-        until(states, 20, "the bridge's session")
+        until(states, READY_S, "the bridge's session")
         bridge.terminate()
-        code = bridge.wait(20)
+        code = bridge.wait(STOP_S)
         assert (code, bridge.stdout.read(), bridge.stderr.read()) == (0, b"", b"")
     assert states() == ["closed"]
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from codesdk.registry import Registry
-from sandboxes import DEADLINE_S, alive
+from sandboxes import DEADLINE_S, alive, request
 from stage import REPOSITORY
 from tool_bench import bench, use
 
@@ -42,6 +42,24 @@ def test_a_server_serves_later_commands_until_a_signal_ends_it(sandbox):
     assert call(sandbox, "process.signal", process=server, signal="TERM")["sent"]
     ended = call(sandbox, "process.read", process=server, offset=2**30, wait_s=20)
     assert (ended["running"], ended["signal"], ended["over"]) == (False, 15, True)
+
+
+def test_a_server_in_python_is_heard_although_its_output_is_a_pipe(sandbox):
+    program = "import time; print('Listening'); time.sleep(907.3)"
+    process = call(sandbox, "process.start", argv=["python3", "-c", program])["process"]
+    read_until(sandbox, process, "Listening")
+    call(sandbox, "process.signal", process=process, signal="KILL")
+
+
+@pytest.mark.parametrize("line", ["exec python3 fill.py", "python3 fill.py; exit $?"])
+def test_a_bus_error_says_how_much_shared_memory_there_is(sandbox, line):
+    program = "import mmap, os\nfile = os.open('/dev/shm/a', os.O_RDWR | os.O_CREAT)\nos.ftruncate(file, 1 << 28)\n"
+    filled = program + "memory = mmap.mmap(file, 1 << 28)\nfor at in range(0, 1 << 28, 4096): memory[at] = 1\n"
+    call(sandbox, "workspace.write", path="fill.py", content=filled)
+    result = use(REGISTRY.resolve("workspace.exec"), {"command": line}, bench(sandbox))
+    sandbox.exec(request("rm", "/dev/shm/a"), lambda _: None)
+    assert result.is_error
+    assert "a bus error, as when /dev/shm is full: it holds 64 MiB" in result.text
 
 
 def test_a_signal_reaches_all_that_a_line_has_started(sandbox):

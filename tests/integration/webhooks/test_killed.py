@@ -18,7 +18,7 @@ from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
 from codesdk.webhooks.endpoint import NewEndpoint
 from receivers import receiving
-from stage import wait_for
+from stage import START_S, wait_for
 
 PROGRAM = """
 from codesdk.api.server import serve
@@ -79,13 +79,15 @@ def test_a_message_whose_sender_was_killed_before_it_was_recorded_comes_again_as
             return 204, {}, b""
 
         receiver.answer = kill
-        wait_for(lambda: process.poll() is not None, "the kill", 30)
+        wait_for(lambda: process.poll() is not None, "the kill", START_S)
         assert endpoints.delivery(tenant, endpoint.id, sent.id).attempts == ()
         receiver.answer = lambda _: (204, {}, b"")
         with services.database.writer.begin() as connection:  # as after a minute: the dead one's lease has ended
             connection.exec_driver_sql("UPDATE webhook_endpoints SET lease_until = 1")
         start()
-        wait_for(lambda: endpoints.delivery(tenant, endpoint.id, sent.id).state == "delivered", "the second try", 30)
+        wait_for(
+            lambda: endpoints.delivery(tenant, endpoint.id, sent.id).state == "delivered", "the second try", START_S
+        )
         assert {got.headers["webhook-id"] for got in receiver.got} == {sent.id}
         assert len(receiver.got) == 2
         assert len(endpoints.delivery(tenant, endpoint.id, sent.id).attempts) == 1
@@ -96,7 +98,7 @@ def test_the_command_line_makes_tries_renews_and_ends_an_endpoint(services, star
     (tmp_path / "operator.key").write_text(key)
     (tmp_path / "operator.key").chmod(0o600)
     start()
-    wait_for((tmp_path / "run" / "api.json").exists, "the API", 30)
+    wait_for((tmp_path / "run" / "api.json").exists, "the API", START_S)
 
     def run(*words, code=0):
         done = CliRunner().invoke(app, ["webhooks", *words, "--data-dir", str(tmp_path)], catch_exceptions=True)

@@ -527,15 +527,46 @@ def test_lines_made_to_be_slow_are_decided_in_bounded_time():
         "grep -r x --include='" + "{" * 8000 + "'",
         "cat " + "[a" * 30_000,
         "cat " + "[[:a" * 15_000 + ":]",
+        "cat " + " ".join(f"*/b{number}" for number in range(7500)),
         "x=.e;" * 60 + "cat " + "$x " * 2600,
     )
     globs = ("{" * 8000, "{" * 8000 + ",", "[a" * 4000)
     calls = [(line, "workspace.exec") for line in lines]
     calls += [({"pattern": "x", "glob": glob}, "workspace.search") for glob in globs]
+    calls += [
+        ({"patch": text * (1_000_000 // len(text))}, "patch.apply")
+        for text in ('"', "diff --git a/b c/d\n", 'rename from "a\\303b"\n')
+    ]
+    headers = ("a " * 500_000, '"' * 1_000_000, '"\\' * 500_000, "proc/1/root/" * 90_000)
+    calls += [({"patch": "diff --git " + header}, "patch.apply") for header in headers]
+    calls += [({"patch": ("diff --git " + '"\\' * 8000 + "\n") * 60}, "patch.apply")]
+    calls += [({"patch": "".join(f"--- a/f{at}\n+++ b/g{at}\n" for at in range(50_000))}, "patch.apply")]
+    inputs = ("*a{}", "a{}:b@c=d,e", "a{}", "$a{}/b")
+    calls += [
+        ({"command": "xargs cat", "stdin": " ".join(name.format(at) for at in range(90_000))}, "workspace.exec")
+        for name in inputs
+    ]
+    calls += [({"argv": ["grep", "-r", "x", *map(str, range(30_000))]}, "workspace.exec")]
     for call, tool in calls:
         began = time.process_time()
         decision(call, tool, bundle="demo")
         assert time.process_time() - began < 3, str(call)[:80]
+
+
+@pytest.mark.parametrize("mode", PermissionMode)
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_no_number_of_paths_hides_a_secret_behind_them(bundle, mode):
+    many = [f"a{number}" for number in range(60_000)]
+    patch = "".join(f"--- a/f{number}\n+++ b/f{number}\n" for number in range(30_000))
+    for call, tool in (
+        ({"command": "xargs cat", "stdin": " ".join([*many, ".env"])}, "workspace.exec"),
+        ({"patch": patch + "--- a/.env\n+++ b/.env\n"}, "patch.apply"),
+    ):
+        found = decision(call, tool, bundle=bundle, mode=mode)
+        assert found.effect is Effect.DENY
+        assert "more paths than are compared" in json.dumps([entry.why for entry in found.trace])
+    few = decision({"command": "xargs ls", "stdin": " ".join(many[:10_000])}, bundle=bundle)
+    assert few.effect is not Effect.DENY
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -65,6 +66,115 @@ def test_more_than_can_be_hashed_is_told_by_its_size_and_more_names_than_may_be_
     (mark,) = marks(box, "huge")
     assert (mark.kind, mark.size) == (FingerprintKind.LARGE, 300 * 1000 * 1000 if mark.size < 300 << 20 else 300 << 20)
     assert isinstance(marks(box, *map(str, range(1025))), FileRefused)
+
+
+def swapped(box, path, **more):
+    """How a start ends whose script was swapped for one of the same size after the approval; `s` is the script."""
+    bound = marks(box, path, **more)
+    run(box, "sh", "-c", "printf 'echo bad!\\n' > s; if [ -d /tmp/home ]; then cp s /tmp/home/s; fi")
+    return bound[0].kind, run(box, "sh", "-c", f"cd {more.get('cwd', '.')} && sh {path}", bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("path", "cwd"),
+    [
+        ("/proc/self/cwd/s", "."), ("/proc/thread-self/cwd/s", "."), ("/proc/self/root/workspace/s", "."), ("link", "."),
+        ("/proc/4194000/cwd/s", "."), ("s", "/proc/self/cwd"), ("s", "/tmp/home"), ("home/s", "../tmp"), ("s", "out"),
+        ("s", "~"), ("s", "sub/.."),
+    ],
+)  # fmt: skip
+def test_no_directory_and_no_link_of_proc_leads_to_a_script_that_is_not_bound(open_sandbox, path, cwd):
+    box = open_sandbox()
+    line = (
+        "mkdir -p /tmp/home sub; echo echo good > s; cp s /tmp/home/s; ln -s /proc/self/cwd/s link; ln -s /tmp/home out"
+    )
+    run(box, "sh", "-c", line)
+    kind, ran = swapped(box, path, cwd=cwd)
+    assert ran.result.kind is ExitKind.FILES_CHANGED, (kind, ran)
+    assert kind is (FingerprintKind.UNBINDABLE if "proc" in path + cwd or path == "link" else FingerprintKind.FILE)
+
+
+def test_a_programs_own_descriptors_are_no_files_and_may_be_named(open_sandbox):
+    box = open_sandbox()
+    for path in ("/dev/stdin", "/dev/stderr", "/dev/fd/63", "/proc/self/fd/0", "/proc/self/status", "/dev/null"):
+        bound = marks(box, path)
+        assert bound[0].kind is FingerprintKind.OTHER
+        assert run(box, "true", bound=bound).result.exit_code == 0
+
+
+def test_a_program_that_can_be_run_but_not_read_is_not_bound(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "cp /bin/true tool; chmod 111 tool")
+    bound = marks(box, "./tool")
+    ran = run(box, "./tool", bound=bound)
+    assert (bound[0].kind, ran.result.kind) == (FingerprintKind.UNBINDABLE, ExitKind.FILES_CHANGED)
+
+
+def test_a_large_file_that_the_call_names_first_leaves_its_script_bound(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "truncate -s 256M pad; echo 'echo good' > s")
+    bound = marks(box, "pad", "s")
+    assert [mark.kind for mark in bound] == [FingerprintKind.LARGE, FingerprintKind.FILE]
+    run(box, "sh", "-c", "echo 'echo bad!' > s")
+    assert run(box, "sh", "s", "pad", bound=bound).result.kind is ExitKind.FILES_CHANGED
+
+
+LEASE = """
+import fcntl, os, signal, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open("s", os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("leased", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_lease_on_a_file_holds_no_one_up(open_sandbox):
+    """The kernel takes a lease away after 45 seconds only; until then whoever opens the file waits."""
+    box = open_sandbox()
+    run(box, "sh", "-c", "echo 'echo good' > s")
+    bound = marks(box, "s")
+    box.processes.start(request("python3", "-c", LEASE, call="lease", timeout_s=60))
+    assert box.processes.output("lease", 1, "stdout", 0, wait_s=10).data == b"leased\n"
+    began = time.monotonic()
+    assert marks(box, "s")[0].kind is FingerprintKind.UNBINDABLE
+    assert run(box, "sh", "s", bound=bound).result.kind is ExitKind.FILES_CHANGED
+    assert b"".join(box.snapshot())
+    assert time.monotonic() - began < 20
+    box.cancel("lease", 1)
+
+
+def test_a_program_that_starts_during_the_check_is_stopped_like_the_others(open_sandbox):
+    box = open_sandbox()
+    line = "while :; do ln -f bad n && mv -f n script.sh; ln -f good n && mv -f n script.sh; done"
+    contents = {"good": b"exit 0\n", "bad": b"exit 66\n", "script.sh": b"exit 0\n"}
+    writes = tuple(FileWrite(path=path, content=content) for path, content in contents.items())
+    box.files.write(writes)
+    bound, ends = marks(box, "script.sh"), []
+    for turn in range(100):
+        box.files.write(writes)
+        box.processes.start(request("sh", "-c", line, call=f"late{turn}", timeout_s=60))
+        ends.append(run(box, "sh", "script.sh", bound=bound).result)
+        box.cancel(f"late{turn}", 1)
+    assert {end.exit_code for end in ends if end.kind is ExitKind.EXITED} == {0}
+
+
+VFORK = """
+import ctypes
+libc = ctypes.CDLL(None)
+print("up", flush=True)
+if libc.vfork() == 0: libc.pause()
+"""
+
+
+def test_a_program_that_waits_in_a_vfork_keeps_no_call_from_starting(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "echo 'echo good' > s")
+    bound = marks(box, "s")
+    box.processes.start(request("python3", "-c", VFORK, call="vfork", timeout_s=60))
+    box.processes.output("vfork", 1, "stdout", 0, wait_s=10)
+    for _ in range(5):
+        assert run(box, "sh", "s", bound=bound).stdout == b"good\n"
+    box.cancel("vfork", 1)
 
 
 REWRITER = """

@@ -98,6 +98,33 @@ def test_their_ordinary_neighbours_are_allowed(write_bundle, line):
     assert decide_line(write_bundle(BUNDLE), line).effect is Effect.ALLOW
 
 
+MOVED = "cd a;cd b;cd c;"
+VOUCHED = BUNDLE + (
+    "- {id: tools, effect: allow, tool: workspace.exec, command: {any_of: [[pytest, ...], [ls, ...]], programs_in: '*/bin',"
+    " write_beneath: build}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        MOVED + ".venv/bin/pytest;" * 180 + "ls " + " ".join(f"a{number}" for number in range(5000)),
+        "ls " + "a" * 60_000,
+        "git push -" + "q" * 60_000,
+        "x+=" + "a" * 60_000 + "+",
+        "grep -r a " + " ".join(map(str, range(10_000))),
+        ("sed -n '/" + "[a" * 4000 + "' b;") * 7,
+    ],
+)
+def test_lines_that_were_read_again_for_each_word_take_bounded_time(write_bundle, line):
+    bundle = write_bundle(VOUCHED + "- {id: secrets, effect: ask, paths: {any_of: ['.env*', '*.pem', a/b]}}\n")
+    began = time.process_time()
+    decide_line(bundle, line)
+    assert (
+        time.process_time() - began < 3
+    )  # up to a minute, when programs, words and brackets were compared with all others
+
+
 @pytest.mark.parametrize("part", ["find . " + "-exec ls " * 3500, "env " + "-x y " * 8000, "nice " * 9000 + "ls"])
 def test_commands_that_nest_the_same_words_take_bounded_time(write_bundle, part):
     bundle = write_bundle(BUNDLE + "- {id: secrets, effect: deny, paths: {any_of: ['.env*', '*.pem', a/b]}}\n")

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner.execution import escaped_processes
-from codesdk.sandbox.runner.execution.process_tree import DEAD, RUNNING, STOPPED, descendants, parents, read_process
+from codesdk.sandbox.runner.execution import escaped_processes, process_tree
+from codesdk.sandbox.runner.execution.process_tree import (
+    BLOCKED,
+    DEAD,
+    RUNNING,
+    STOPPED,
+    descendants,
+    parents,
+    read_process,
+)
 from stage import wait_for
 
 HEADLESS = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(flush=True)\nctypes.CDLL(None).pthread_exit(None)"
@@ -25,6 +33,23 @@ def test_descendants_are_all_beneath_without_the_root_and_without_zombies():
 
 def test_a_subtree_can_be_left_out():
     assert sorted(descendants(1, TABLE, excluding=10)) == [14, 15]
+
+
+@pytest.mark.parametrize(("program", "waits"), [("libc.vfork() or libc.pause()", True), ("libc.pause()", False)])
+def test_of_processes_that_cannot_be_interrupted_only_the_caller_of_a_vfork_waits_for_a_child(
+    monkeypatch, program, waits
+):
+    monkeypatch.setitem(process_tree._STATES, b"S", BLOCKED)  # sleeps, and stands for one that waits for a disk
+    text = f"import ctypes; libc = ctypes.CDLL(None); {program}"
+    with subprocess.Popen([sys.executable, "-c", text], start_new_session=True) as process:
+        try:
+            call = Path(f"/proc/{process.pid}/syscall")
+            numbers = (b"58", b"56", b"220") if waits else (b"34", b"73", b"7")  # pause, or ppoll where there is none
+            wait_for(lambda: call.read_bytes().split()[0] in numbers, "its call")
+            wait_for(lambda: (read_process(process.pid) or (0, RUNNING))[1] == BLOCKED, "it to wait")
+            assert process_tree._waits_for_vfork(process.pid, os.getuid()) is waits
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @given(

@@ -69,7 +69,7 @@ GOOD_HOST = {
     "Runtime": "runc", "NetworkMode": "none", "Privileged": False, "ReadonlyRootfs": True,
     "CapAdd": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"], "CapDrop": ["ALL"],
     "SecurityOpt": ["no-new-privileges", seccomp.option()], "Memory": 536870912, "MemorySwap": 536870912, "NanoCpus": 10**9,
-    "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "UsernsMode": "", "Binds": None, "Devices": [], "Init": True,
+    "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "UsernsMode": "", "ExtraHosts": ["sandbox:127.0.0.1"], "Binds": None, "Devices": [], "Init": True,
     "LogConfig": {"Type": "none"}, "Tmpfs": {"/tmp": "", "/run": ""},
 }  # fmt: skip
 GOOD = {
@@ -110,6 +110,7 @@ DRIFTS = {
     "capability": ("HostConfig", "CapAdd", ["SYS_ADMIN"]),
     "seccomp": ("HostConfig", "SecurityOpt", ["no-new-privileges", "seccomp=unconfined"]),
     "bind": ("HostConfig", "Binds", ["/:/host"]),
+    "hosts": ("HostConfig", "ExtraHosts", ["localhost:192.0.2.1"]),
     "device": ("HostConfig", "Devices", [{"PathOnHost": "/dev/sda"}]),
     "pid namespace": ("HostConfig", "PidMode", "host"),
     "user namespace": ("HostConfig", "UsernsMode", "host"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +14,7 @@ from codesdk.storage.database import Database, DatabaseUrlWrong
 from codesdk.storage.faults import to_fault
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
+from databases import ON_BOTH
 from stage import DEADLINE_S
 
 
@@ -57,6 +59,25 @@ def test_two_databases_in_memory_are_two():
             connection.execute(text("CREATE TABLE t(a)"))
         with other.read() as connection:
             assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar() == 0
+
+
+@ON_BOTH
+def test_a_connection_that_is_in_use_at_the_end_closes_when_it_is_returned(databases):
+    database = Database(databases.migrated())
+    with database.read() as early:
+        database.close()
+        with database.writer.begin() as late:  # of a thread that has not noticed yet
+            connections = [of.connection.dbapi_connection for of in (early, late)]
+            assert [_is_open(connection) for connection in connections] == [True, True]
+    assert [_is_open(connection) for connection in connections] == [False, False]
+
+
+def _is_open(connection):
+    try:
+        connection.cursor().close()
+    except (psycopg.Error, sqlite3.Error):
+        return False
+    return True
 
 
 def test_a_reader_in_memory_sees_nothing_that_is_not_committed():

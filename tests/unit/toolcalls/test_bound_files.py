@@ -54,6 +54,46 @@ def test_a_line_that_changes_its_directory_names_the_file_in_both(line):
     assert {("run.sh", "."), ("run.sh", "./sub")} <= set(names(command=line))
 
 
+@pytest.mark.parametrize(
+    ("line", "directory"),
+    [
+        ("cd /tmp; bash run.sh", "/tmp"), ("cd .. && bash run.sh", "./.."), ("cd ~; bash run.sh", "~"),
+        ("cd; bash run.sh", "~"), ("cd ~/x; bash run.sh", "~/x"), ("cd link/..; bash run.sh", "./link/.."),
+        ("cd link/..; bash run.sh", "."), ("env -C sub bash run.sh", "./sub"), ("env -Csub bash run.sh", "./sub"),
+        ("env --chdir=sub bash run.sh", "./sub"), ("sudo --chdir sub bash run.sh", "./sub"),
+        ("cd a; cd b; cd c; cd d; cd /tmp; bash run.sh", "/tmp"),
+        ("; ".join(f"cd d{number}" for number in range(20)) + "; bash run.sh", "./" + "/".join(f"d{n}" for n in range(20))),
+    ],
+)  # fmt: skip
+def test_a_file_is_named_from_wherever_the_line_may_go(line, directory):
+    assert ("run.sh", directory) in names(command=line)
+
+
+@pytest.mark.parametrize("line", ["bash ~/run.sh", "bash < ~/run.sh", ". ~/run.sh"])
+def test_a_file_of_the_home_directory_is_named(line):
+    assert ("run.sh", "~") in names(command=line)
+    assert names(argv=["bash", "x"], cwd="~") == [("x", "./~")]
+
+
+@pytest.mark.parametrize("line", ["bash <>s", "bash 0<> s", "exec 3<>s; bash <&3"])
+def test_a_file_that_is_opened_for_both_is_named(line):
+    assert ("s", ".") in names(command=line)
+
+
+def test_an_approver_is_told_that_a_line_changes_directory_too_often():
+    line = "; ".join(f"cd d{number}" for number in range(7)) + "; bash run.sh"
+    marks = tuple(FileFingerprint(path=p, cwd=c, kind=FingerprintKind.ABSENT) for p, c in names(command=line))
+    assert "directories" in bound_files_value(marks)["more"]
+
+
+@pytest.mark.parametrize("size", [9_000, 20_000])
+def test_of_a_line_that_is_too_long_to_parse_the_first_words_are_named(size):
+    found = names(command="sh run.sh " + " ".join(f"w{number}" for number in range(size)))
+    marks = tuple(FileFingerprint(path=path, cwd=cwd, kind=FingerprintKind.ABSENT) for path, cwd in found)
+    assert ("run.sh", ".") in found
+    assert "may have changed" in bound_files_value(marks)["more"]
+
+
 def test_directories_add_up():
     assert ("run.sh", "./a/b") in names(command="cd a; cd b; bash run.sh")
 
@@ -63,7 +103,7 @@ def test_what_is_run_comes_first_where_there_are_too_many_words():
     found = names(command=f"echo {words}; bash evil.sh")
     assert len(found) == MAX_NAMES
     marks = tuple(FileFingerprint(path=path, cwd=cwd, kind=FingerprintKind.ABSENT) for path, cwd in found)
-    assert "others may have changed" in bound_files_value(marks)["more"]
+    assert "may have changed" in bound_files_value(marks)["more"]
     assert "more" not in bound_files_value(marks[1:])
     assert ("evil.sh", ".") in found
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 import anyio
-from anyio import Semaphore, to_thread
+from anyio import to_thread
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -24,7 +24,6 @@ _MAX_CONTENT_TYPE = 120
 """Maximum characters of a stored content type."""
 RECEIVE_TIMEOUT_S = 60.0
 """Maximum seconds without data before an upload is aborted, so that a hanging client frees its slot."""
-_uploads = Semaphore(16)  # maximum concurrent uploads; further ones wait in the network
 
 router = guarded_router()
 
@@ -48,12 +47,11 @@ async def put_artifact(
     if session_id is not None:
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
-    async with _uploads:
-        with services.artifacts.spool() as spool:
-            await _receive(request, spool)
-            artifact = await to_thread.run_sync(
-                lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
-            )
+    with services.artifacts.spool() as spool:
+        await _receive(request, spool)
+        artifact = await to_thread.run_sync(
+            lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
+        )
     await to_thread.run_sync(services.writer.run, lambda unit: services.artifacts.record(unit, artifact))
     return artifact
 

@@ -11,7 +11,7 @@ from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import PAGE_SIZE, EventLog
+from codesdk.eventlog.log import EventLog
 from codesdk.sessions import SessionUnknown
 from codesdk.sessions import store as session_store
 from codesdk.settings import Settings
@@ -52,8 +52,6 @@ def read_stored_log(settings: Settings, session: str) -> StoredLog:
         events: list[Event] = []
         while page := log.read(session_id, events[-1].seq if events else 0):
             events += page
-            if len(page) < PAGE_SIZE:
-                break
         head = log.head(session_id)
     if not events:
         raise SessionUnknown(f"The database has no session {session}.", advice="See `codesdk sessions list`.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from codesdk.cli.api_client import ApiClient, OpenedSession
+from codesdk.cli.console.arguments import InputWrong
 from codesdk.cli.console.terminal import pluralize
 from codesdk.cli.session.workspace_archive import pack
 from codesdk.documents import DocumentUnreadable, read_text
@@ -29,18 +30,23 @@ def create_session(
     watch: bool = False,
     from_session: str | None = None,
     snapshots: bool | None = None,
+    git_depth: int | None = None,
 ) -> OpenedSession:
-    """Open a session, labelled with the command that opened it.
+    """Open a session, labelled with the command that opened it. `git_depth`: see `workspace_archive.pack`.
 
     Raises:
         PolicyInvalid: the rules file can't be read.
-        WorkspaceRefused: the directory can't be used.
+        WorkspaceRefused, GitHistoryRefused: the directory can't be used.
+        InputWrong: a history was asked for without a directory.
         Fault: the daemon's error.
     """
     seed = None
+    if git_depth is not None and workspace is None:
+        raise InputWrong("--git copies the history of a directory.", advice="Give the directory with --workspace.")
     if workspace is not None:
-        content, files = pack(workspace)
-        progress(f"Copying {pluralize(files, 'file')} of {workspace} into the session's workspace")
+        content, files = pack(workspace, git_depth=git_depth)
+        history = "" if git_depth is None else ", and its history,"
+        progress(f"Copying {pluralize(files, 'file')} of {workspace}{history} into the session's workspace")
         seed = daemon.upload(content, "workspace.tar.gz").id
     labels = {"opened-by": opened_by}
     wish = NewSession(

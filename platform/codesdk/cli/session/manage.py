@@ -27,6 +27,7 @@ POLL_S = 0.1
 def run_open(
     *,
     workspace: Path | None,
+    git_depth: int | None,
     mode: PermissionMode,
     profile: str,
     rules: Path | None,
@@ -59,6 +60,7 @@ def run_open(
             from_session=from_session,
             snapshots=snapshots,
             watch=watch,
+            git_depth=git_depth,
         )
     if as_json:
         printer.emit(opened_as_json(opened, execution_env=execution_env(settings)))

@@ -33,6 +33,7 @@ def run(
     rules: Path | None,
     data_dir: Path | None,
     wait_s: int | None,
+    git_depth: int | None = None,
 ) -> None:
     """Serve stdin and stdout until they close. `wait_s`: see `mcphost.stdio_bridge.main.run`.
 
@@ -46,7 +47,7 @@ def run(
     if url and token:
         _serve(url, token, wait_s)
     else:
-        _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s)
+        _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s, git_depth=git_depth)
     if signals.caught:
         # The thread that reads stdin would keep the process alive until the next line.
         os._exit(ExitCode.OK)
@@ -60,11 +61,18 @@ def _serve_own(
     data_dir: Path | None,
     *,
     wait_s: int | None,
+    git_depth: int | None,
 ) -> None:
     printer = Printer()  # prints on stderr only
     with connect(load_settings(data_dir)) as daemon:
         opened = create_session(
-            daemon, workspace, mode=mode, opened_by="codesdk mcp", progress=printer.progress, rules=rules
+            daemon,
+            workspace,
+            mode=mode,
+            opened_by="codesdk mcp",
+            progress=printer.progress,
+            rules=rules,
+            git_depth=git_depth,
         )
         try:
             _serve(f"{daemon.url}/mcp", opened.token, wait_s)  # not the public URL: the daemon is local

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from codesdk.cli.session.git_work_tree import clone_history, list_files
 from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -27,20 +28,33 @@ class WorkspaceRefused(Fault):
     exit_code = ExitCode.DATA
 
 
-def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
-    """Return the archive (tar.gz) and the number of files in it.
+def pack(directory: Path, *, git_depth: int | None = None, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
+    """Return the archive (tar.gz) and the number of files in it, those of `.git` not counted.
 
     In a git work tree, packs what git tracks or would add; elsewhere everything but caches and version control. Keeps
     symbolic links; skips anything that is neither file nor link.
 
+    Args:
+        directory: the directory.
+        git_depth: commits of the current branch's history to pack as `.git`; 0: all of them; None: no history.
+        max_bytes: maximum sum of file sizes.
+
     Raises:
         WorkspaceRefused: there is no such directory, or it is unreadable or too large.
+        GitHistoryRefused: its history was asked for, and can't be copied.
     """
     check_directory(directory)
-    names = _git_files(directory)
+    names = list_files(directory)
     paths = [directory / name for name in names] if names is not None else list(_walk(directory))
+    paths = [path for path in paths if path.is_symlink() or not path.is_dir()]  # not a submodule's
     try:
-        return _tar(directory, paths, max_bytes)
+        with tempfile.TemporaryDirectory(prefix="codesdk-history-") as scratch:
+            if git_depth is None:
+                return _tar(((directory, paths),), max_bytes)
+            history = clone_history(directory, Path(scratch), git_depth)
+            entries = sorted(history.rglob("*"))  # git needs its empty directories, too
+            archive, count = _tar(((directory, paths), (history.parent, entries)), max_bytes)
+            return archive, count - len(entries)
     except OSError as error:
         where = error.filename or directory
         raise WorkspaceRefused(
@@ -79,23 +93,6 @@ def without_top_folder(archive: bytes) -> bytes:
     return out.getvalue()
 
 
-def _git_files(directory: Path) -> list[str] | None:
-    """Return the files that git tracks or would add, respecting .gitignore; None without git or a work tree."""
-    try:
-        listed = subprocess.run(
-            ["git", "-C", str(directory), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if listed.returncode != 0:
-        return None
-    return sorted({os.fsdecode(name) for name in listed.stdout.split(b"\0") if name})
-
-
 def _walk(directory: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if name not in EXCLUDED_NAMES)
@@ -103,21 +100,23 @@ def _walk(directory: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted([*files, *links]))
 
 
-def _tar(directory: Path, paths: Iterable[Path], max_bytes: int) -> tuple[bytes, int]:
+def _tar(parts: Iterable[tuple[Path, Iterable[Path]]], max_bytes: int) -> tuple[bytes, int]:
+    """Pack paths of directories, each under its name in its directory."""
     out = io.BytesIO()
     taken = total = 0
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
-        for path in paths:
-            if not path.is_symlink() and not path.is_file():
-                continue  # deleted but still tracked, a submodule, a socket
+        for directory, path in ((directory, path) for directory, paths in parts for path in paths):
+            if not path.is_symlink() and not path.is_file() and not path.is_dir():
+                continue  # deleted but still tracked, a socket
             entry = archive.gettarinfo(path, arcname=str(path.relative_to(directory)))
             if entry.islnk():  # store a hard link as a copy
                 entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
             total += entry.size
             if total > max_bytes:
                 raise WorkspaceRefused(
-                    f"{directory} has more than {max_bytes // 2**20} MiB of files.",
-                    advice="Give a smaller directory, or list what is not needed in .gitignore.",
+                    f"{path.relative_to(directory)} is one file too many: a workspace starts with at most"
+                    f" {max_bytes // 2**20} MiB of files.",
+                    advice="Give a smaller directory, list what is not needed in .gitignore, or lower --git-depth.",
                 )
             if entry.isfile():
                 with path.open("rb") as content:

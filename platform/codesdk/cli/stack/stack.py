@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -42,8 +43,11 @@ DEPENDENCY_CHECK_S = 5.0
 class Stack:
     """API, worker and their dependencies. Entering starts them; leaving stops everything that entering started."""
 
-    def __init__(self, settings: Settings, progress: ProgressCallback, profile: str = DEFAULT) -> None:
-        """`profile`: its image is built or checked before anything starts."""
+    def __init__(
+        self, settings: Settings, progress: ProgressCallback, profile: str = DEFAULT, *, keep: bool = False
+    ) -> None:
+        """`profile`: its image is built or checked before anything starts. `keep`: leave sessions and sandboxes."""
+        self._keep = keep
         self.settings = settings
         self._profile = profile
         self._progress = progress
@@ -68,6 +72,14 @@ class Stack:
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
+
+    def is_valid(self, token: str) -> bool:
+        """Whether a session's token is valid, and its session open."""
+        try:
+            self._services.directory.subject(token)
+        except Fault:
+            return False
+        return True
 
     def watch(self, warn: ProgressCallback, stopping: Callable[[float], bool]) -> None:
         """Supervise until `stopping(seconds)`, which waits that long, returns True. Main thread only."""
@@ -142,11 +154,17 @@ class Stack:
         self._worker = ManagedProcess("worker", "codesdk.worker", self.settings, heartbeats=True)
         self._api = ManagedProcess("api", "codesdk.api", self.settings)
         instance = self.settings.instance_id()
-        opened.callback(lambda: remove_leftover_sandboxes(self.settings, instance, self._progress))
+        if not self._keep:
+            opened.callback(lambda: remove_leftover_sandboxes(self.settings, instance, self._progress))
         opened.callback(lambda: self._worker.stop(GRACE_S))
-        # Between the two stops: the API accepts no new session any more, and the worker can still remove sandboxes.
-        opened.callback(lambda: close_sessions(self._services, self._progress, lambda: self._worker.ended is None))
+        # Twice: while the API runs, waiting clients get their calls' outcomes; after it, no new session can come. The worker
+        # removes the sandboxes.
+        close = partial(close_sessions, self._services, self._progress, lambda: self._worker.ended is None)
+        if not self._keep:
+            opened.callback(close)
         opened.callback(lambda: self._api.stop(GRACE_S))
+        if not self._keep:
+            opened.callback(close)
         self._worker.start()
         self._api.start()
 

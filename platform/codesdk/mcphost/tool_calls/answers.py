@@ -165,7 +165,8 @@ def interrupted(call: ToolCallId, *, asked: bool) -> types.CallToolResult:
     then = (
         "It still waits for a person: call the same tool again with the same arguments to keep waiting."
         if asked
-        else "It goes on without it, and may have effects: look before you repeat it."
+        else "It goes on without the host, and may have effects: don't repeat it. Once the host answers again,"
+        f" c{_collect_hint(call)[1:]}"
     )
     text = f"The MCP host stops before this call has ended. {then} Its record is call {call}. [HOST_STOPPING]"
     details = {"status": "interrupted", "code": "HOST_STOPPING", "retryable": asked, "tool_call_id": call}

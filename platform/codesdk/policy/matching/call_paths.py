@@ -9,11 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from itertools import chain, islice, pairwise
+from typing import Any, NamedTuple, TypeVar
 
 from codesdk.domain.patch_headers import BOM, DIFF_GIT, is_name_pair, name_of, section, unquote_path
-from codesdk.policy.matching.path_globs import ANY, spells_nothing
+from codesdk.domain.work_budget import WorkBudget
+from codesdk.policy.matching.path_globs import ANY, UNREAD, is_known, spells_nothing
 from codesdk.policy.matching.word_paths import braces, code_paths, readings, word_paths
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.directory_reads import directory_reads, pattern_argument
@@ -30,6 +31,14 @@ _CONTENT = frozenset(
 )
 """Names of arguments that are no paths, in lower case and without `_` and `-`."""
 _MAX_PATH = 4096
+_MAX_HEADER = 4 * _MAX_PATH
+"""Characters of a line of a patch; a longer one names nothing that can be opened, but is not read."""
+_MAX_COST = 1_000_000
+"""Cost of a call's paths: about 40,000 of them, or 5000 that are partly unknown. Takes about a second with many patterns."""
+_COST_OF_NAME = 20
+_COST_OF_DIRECTORY = 100
+_COST_OF_UNKNOWN = 200
+_COST_OF_REPETITION = 5
 _MAX_BASES = 8
 _PRINTERS = frozenset(("echo", "printf"))
 _PASSES_WORDS = re.compile(r"[|`]|[$<]\(|\bxargs\b")
@@ -90,12 +99,12 @@ _WILDCARD_OPTIONS = {
 _EXCLUDES = ("--exclude", "--exclude-dir", "--ignore-dir", "--ignore-glob")
 _FOLDER_OPTIONS = ("-C", "--directory", "--chdir")
 _NAMING_LINES = re.compile(r"^(?:diff --git |(?:rename|copy) (?:from|to) |--- |\*\*\* ).*", re.MULTILINE)
-_GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.?)*+"?')
-"""Also without its end, so that the search takes linear time."""
+_GIT_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?$)')  # without its end, up to the end: each character is read once
 _RENAMES = ("rename from ", "rename to ", "copy from ", "copy to ")
 
 
-_APPENDED = re.compile(r"([A-Za-z_]\w*)\+=")
+_APPENDED = re.compile(r"(?<!\w)\w+\+=")  # each word is read once: 64 KiB of letters took 40 s without the lookbehind
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class NamedPath(NamedTuple):
@@ -118,6 +127,9 @@ class ReadDirectory(NamedTuple):
     hidden: bool
 
 
+_PathT = TypeVar("_PathT", NamedPath, ReadDirectory)
+
+
 class CallPaths(NamedTuple):
     """What a call names and reads."""
 
@@ -125,13 +137,14 @@ class CallPaths(NamedTuple):
     read: tuple[ReadDirectory, ...]
     bases: tuple[str, ...]
     """Directories from which relative paths may start, other than the workspace."""
+    too_many: bool = False
+    """There are more, which are not compared."""
 
 
 def call_paths(tool: str, given: Mapping[str, Any], shell: ShellViews | None) -> CallPaths:
     """Return the paths of a call; `shell` are the views of its command, if it has one."""
     fields = {name: value for name, value in given.items() if not (shell is not None and name in _COMMANDS)}
-    named = list(_fields(fields))
-    read = list(_tool_reads(tool, given))
+    named, read = _fields(fields), _tool_reads(tool, given)
     folders = [
         text
         for name in ("cwd", "path")
@@ -140,15 +153,15 @@ def call_paths(tool: str, given: Mapping[str, Any], shell: ShellViews | None) ->
     bases = [text for text in folders if isinstance(text, str)]
     if shell is not None:
         line = given.get("command")
-        appended = [
-            name for field in _COMMANDS for text in _texts(given.get(field)) for name in _APPENDED.findall(text)
-        ]
+        appended = [name for field in _COMMANDS for text in _texts(given.get(field)) for name in _appended(text)]
         found = _CommandPaths(shell, line if isinstance(line, str) else "", appended)
-        named += found.named()
-        read += found.read()
+        named, read = chain(named, found.named()), chain(read, found.read())
         bases += found.folders()
         bases = [*bases, posixpath.join("", *bases)] if len(bases) > 1 else bases
-    return CallPaths(tuple(dict.fromkeys(named)), tuple(dict.fromkeys(read)), tuple(dict.fromkeys(bases[-_MAX_BASES:])))
+    starts = tuple(dict.fromkeys(bases[-_MAX_BASES:]))
+    names, too_many = _affordable(named, len(starts))
+    directories, too_many_read = _affordable(read, len(starts))
+    return CallPaths(names, directories, starts, too_many or too_many_read)
 
 
 def is_content(name: str) -> bool:
@@ -162,7 +175,9 @@ def patch_paths(patch: str) -> Iterator[str]:
     for found in _NAMING_LINES.finditer(patch):
         line = found[0].rstrip("\r")
         names: list[str] = []
-        if line.startswith(DIFF_GIT):
+        if len(line) > _MAX_HEADER:
+            names = [UNREAD]
+        elif line.startswith(DIFF_GIT):
             rest = line.removeprefix(DIFF_GIT)
             half = len(rest) // 2
             names = [rest[:half], rest[half + 1 :], *rest.split(" "), *_GIT_QUOTED.findall(rest)]
@@ -224,6 +239,29 @@ def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
             yield ReadDirectory(path, path, "", hidden=everything)
 
 
+def _affordable(paths: Iterator[_PathT], bases: int) -> tuple[tuple[_PathT, ...], bool]:
+    """Return the paths without repetitions, and whether there are more than can be compared with patterns."""
+    budget = WorkBudget(_MAX_COST // (1 + bases))
+    found: dict[_PathT, None] = {}
+    for each in paths:
+        cost = _COST_OF_REPETITION if each in found else _cost(each)
+        found[each] = None
+        if not budget.spend(cost):
+            return tuple(found), True
+    return tuple(found), False
+
+
+def _cost(path: NamedPath | ReadDirectory) -> int:
+    one = _COST_OF_NAME if isinstance(path, NamedPath) else _COST_OF_DIRECTORY
+    return one + len(path.path) + (0 if is_known(path.path) else _COST_OF_UNKNOWN)
+
+
+def _appended(text: str) -> Iterator[str]:
+    """Yield the variables that a text may append to."""
+    for word in _APPENDED.findall(text):
+        yield from _NAME.findall(word)[:1]
+
+
 def _continued(words: tuple[Word, ...]) -> Iterator[Word]:
     """Yield what a variable may hold that a line appends to: each value with any end, and all of them."""
     for word in words:
@@ -268,13 +306,14 @@ class _CommandPaths:
 
     def read(self) -> Iterator[ReadDirectory]:
         for command in self._shell.seen:
+            by = command.shown
             for found in directory_reads(command, names_are_used=self._takes_words):
                 only = [path for text in found.only for path in braces(text)]
                 if only and not any(spells_nothing(path) for path in only):
                     continue  # the patterns themselves are among the named paths
                 for path in word_paths(found.directory, self._values):
                     shown = found.directory.text or path.replace(ANY, "…")
-                    yield ReadDirectory(path, shown, command.shown, found.hidden)
+                    yield ReadDirectory(path, shown, by, found.hidden)
 
     def folders(self) -> list[str]:
         """Return where `cd` and options such as `git -C` go, in order."""

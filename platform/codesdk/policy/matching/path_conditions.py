@@ -43,6 +43,8 @@ class PathConditions:
                     best = PathMatch(fit, f"`{_short(named.shown)}` {verb} `{pattern}`", named.command)
                 if best.fit is Fit.YES:
                     return best
+        if paths.too_many:  # as if it matched: a call must not hide one path behind others
+            return PathMatch(Fit.YES, "the call names more paths than are compared; name fewer in one call")
         if best.fit is Fit.NO:
             for read in paths.read:
                 for path in _from_bases(read.path, paths.bases):
@@ -58,6 +60,8 @@ class PathConditions:
         for named in paths.named:
             if not is_known(named.path) or found.find(named.path)[0] is not Fit.YES:
                 return PathMatch(Fit.NO, f"`{_short(named.shown)}` is another path")
+        if paths.too_many:
+            return PathMatch(Fit.NO, "names more paths than are compared")
         return PathMatch(Fit.YES) if paths.named else PathMatch(Fit.NO, "names no path")
 
 

@@ -36,6 +36,8 @@ _MAX_NAMES = 64
 MAX_STEPS = 200_000
 """Steps of comparing partly known names for one call, about 0.2 s; beyond them, a path may match. Doesn't count the search for
 places of `**`."""
+_STEPS_PER_NAME = 3
+"""What looking at one name of an unknown path takes for each pattern, in steps of `MAX_STEPS`."""
 WORKSPACE = "workspace"
 
 _DEEP = "**"
@@ -283,6 +285,8 @@ class PathSet:
         where = names.absolute if pattern.rooted else names.names
         anywhere = not pattern.rooted or names.start is Home.UNKNOWN
         best = Fit.NO
+        if not names.known and not self._budget.spend(_STEPS_PER_NAME * len(where)):
+            return Fit.MAYBE
         visited: _Visited = {}
         for at in range(len(where) if anywhere else 1):
             fits, spelled = self._sequence(pattern.names, where, 0, at, visited, whole=False)

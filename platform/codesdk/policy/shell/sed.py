@@ -86,15 +86,17 @@ class _Script:
                 self._at += 2
                 continue
             # GNU sed ends the regex at a delimiter inside `[…]`, others don't, so such a script is refused.
-            if char == "[" and mark in self._text[self._at : self._bracket_end()]:
+            if char == "[" and mark in self._bracket():
                 raise _NotUnderstood
             parts -= char == mark
             self._at += 1
 
-    def _bracket_end(self) -> int:
-        """Return the end of the bracket expression here. A `]` at its beginning and in `[:…:]` does not end it."""
+    def _bracket(self) -> str:
+        """Return the bracket expression here. A `]` at its beginning and in `[:…:]` does not end it."""
         found = _BRACKET.match(self._text, self._at)
-        return found.end() if found else len(self._text)
+        if found is None:
+            raise _NotUnderstood
+        return found[0]
 
     def _command(self) -> None:
         char = self._peek()

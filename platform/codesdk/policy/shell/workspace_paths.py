@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -88,16 +89,27 @@ class LinePlaces:
         That is any redirection to an unknown place, or another word of the line that names something around the program.
         """
         found = self.files(path)
-        around = [_surroundings(file) for file in found]
-        if any(_may_name_anything(command) for command in self._commands if command.words[0].text != path):
+        named = self._named
+        if named is None or self._unclear - {path} or any(_holds_beneath(named, _surroundings(file)) for file in found):
             return ()
-        for command in self._commands:
-            written = [self.files(name) for name in command.context.writes]
-            *_, run = command, *wrapped_commands(command)
-            named = [self.files(word.text) for word in run.words[1:]]
-            if not all(written) or any(is_beneath(file, around) for files in written + named for file in files):
-                return ()
         return found
+
+    @cached_property
+    def _unclear(self) -> frozenset[str]:
+        """The command words of the commands that may write anywhere."""
+        return frozenset(command.words[0].text for command in self._commands if _may_name_anything(command))
+
+    @cached_property
+    def _named(self) -> list[str] | None:
+        """The files that arguments and redirections of the line may name, sorted; None if a redirection may write anywhere."""
+        written = {path for command in self._commands for path in command.context.writes}
+        if not all(self.files(path) for path in written):
+            return None
+        arguments: set[str] = set()
+        for command in self._commands:
+            *_, run = command, *wrapped_commands(command)
+            arguments.update(word.text for word in run.words[1:])
+        return sorted({file for path in (*written, *arguments) for file in self.files(path)})
 
 
 def _may_name_anything(command: SimpleCommand) -> bool:
@@ -143,6 +155,15 @@ def resolve(folder: str, path: str) -> str | None:
         return None
     whole = posixpath.normpath(whole)
     return whole.removeprefix(_WORKSPACE + "/") if whole.startswith(_WORKSPACE + "/") else None
+
+
+def _holds_beneath(files: Sequence[str], folder: str) -> bool:
+    """Return whether one of the sorted files is the folder, or below it."""
+    below = folder + "/"
+    return any(
+        at < len(files) and (files[at] == folder or files[at].startswith(below))
+        for at in (bisect_left(files, folder), bisect_left(files, below))
+    )
 
 
 def is_beneath(path: str, folders: Sequence[str]) -> bool:

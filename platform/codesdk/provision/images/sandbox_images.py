@@ -23,6 +23,7 @@ from codesdk.sandbox.images.builder import (
     ensure_image,
     image_names,
     locate_image,
+    locate_image_without_base,
     packages_of,
 )
 from codesdk.sandbox.images.checks import refusals
@@ -85,6 +86,8 @@ def ensure_image_built(
 ) -> str:
     """Return the image's id, building it if needed: seconds if the base exists, minutes if that must be built too.
 
+    Without a base, a build of the folder's current content is good enough: a machine without a network can have no other.
+
     Args:
         engine: where to build.
         progress: receives the start and the steps of a build.
@@ -95,18 +98,19 @@ def ensure_image_built(
         ProvisionFailed: there is no base image.
         Fault: the build failed, the engine stopped answering, or there is no such folder (see `sandbox.images`).
     """
-    base = base_image.ensure(engine, progress)
-    client = EngineClient(engine.host)
-    try:
-        return ensure_image(
-            client,
-            name or Profile().image,
-            base=base,
-            images=images or Settings().images_dir,
-            progress=lambda line: _report_step(line, progress),
-        )
-    finally:
-        client.close()
+    name, images = name or Profile().image, images or Settings().images_dir
+    with closing(EngineClient(engine.host)) as client:
+        if found := _locate(engine, client, name, images):
+            return found
+        base = base_image.ensure(engine, progress)
+        return ensure_image(client, name, base=base, images=images, progress=lambda line: _report_step(line, progress))
+
+
+def _locate(engine: Engine, client: EngineClient, name: str, images: Path) -> str | None:
+    base = base_image.find(DockerCommand(engine))
+    if base is None:
+        return locate_image_without_base(client, name, images)
+    return locate_image(client, name, base=base, images=images)
 
 
 class ImageStore:
@@ -172,12 +176,12 @@ class ImageStore:
         return self.check(made)
 
     def locate(self, name: str) -> str | None:
-        """Return the id of one of our images if its build matches its folder's current content."""
-        base = base_image.find(DockerCommand(self._engine))
-        if base is None:
-            return None
+        """Return the id of one of our images if its build matches its folder's current content.
+
+        The base counts as well, while the engine has it.
+        """
         with closing(EngineClient(self._host)) as client:
-            return locate_image(client, name, base=base, images=self._settings.images_dir)
+            return _locate(self._engine, client, name, self._settings.images_dir)
 
     def check(self, image: str) -> UsableImage:
         """Check that an image can be a sandbox. Its Python version is probed once per image id.

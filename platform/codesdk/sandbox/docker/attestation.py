@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.sandbox.isolation import disk_quota, kernel_facts
-from codesdk.sandbox.isolation.spec import CAPABILITIES, TMPFS, find_runtime, runner_settings, security_options, volumes
+from codesdk.sandbox.isolation.spec import (
+    CAPABILITIES,
+    HOSTNAME,
+    TMPFS,
+    find_runtime,
+    runner_settings,
+    security_options,
+    volumes,
+)
 from codesdk.sandbox.packaging.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
 
@@ -69,6 +77,7 @@ def _engine_differences(spec: SandboxSpec, inspected: dict[str, Any]) -> list[st
         "Devices": ([], host["Devices"] or []),
         "DeviceRequests": ([], host.get("DeviceRequests") or []),
         "VolumesFrom": ([], host.get("VolumesFrom") or []),
+        "ExtraHosts": ([f"{HOSTNAME}:127.0.0.1"], host.get("ExtraHosts") or []),
         "GroupAdd": ([], host.get("GroupAdd") or []),
         "Init": (runtime.has_subreapers, bool(host["Init"])),
         "LogConfig": ("none", host["LogConfig"]["Type"]),

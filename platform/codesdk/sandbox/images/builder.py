@@ -14,7 +14,7 @@ from docker.errors import ImageNotFound, NotFound
 
 from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.docker.engine import Engine
-from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME, refusals
+from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME, LABEL_SOURCES, refusals
 from codesdk.sandbox.port.faults import BuildFailed, ImageMissing, ImageRefused
 
 PREFIX = "codesdk-sandbox-"
@@ -24,7 +24,7 @@ PACKAGES = "/usr/share/codesdk/packages.txt"
 _MAX_PACKAGES_BYTES = 4 * 1024 * 1024
 _LOG_LINES = 40
 _NO_IMAGE = "the engine reported no error and has no image"
-_NOT_HASHED = ("README.md", "smoke_test.sh")
+_NOT_HASHED = ("README.md", "smoke_test.sh", "contents.txt")
 """Files that the build doesn't read, so that changing them causes no rebuild."""
 _PARENT_ARG = re.compile(rf"^ARG BASE_IMAGE={PREFIX}([a-z0-9._-]+)\s*$", re.MULTILINE)
 
@@ -66,7 +66,10 @@ def ensure_image(
     if below is not None:
         base = ensure_image(engine, below, base=base, images=images, progress=progress)
     content = content_hash(folder, _base_identity(engine, base))
-    return find_image(engine, name, content) or _build(engine, folder, base, content, progress)
+    found = find_image(engine, name, content)
+    return found or _build(
+        engine, folder, base=base, content=content, sources=sources_hash(images, name), progress=progress
+    )
 
 
 def locate_image(engine: Engine, name: str, *, base: str, images: Path) -> str | None:
@@ -83,6 +86,33 @@ def locate_image(engine: Engine, name: str, *, base: str, images: Path) -> str |
             return None
         base = found
     return find_image(engine, name, content_hash(folder, _base_identity(engine, base)))
+
+
+def locate_image_without_base(engine: Engine, name: str, images: Path) -> str | None:
+    """Return the id of the newest image that was built from the folder's current content on a base that may be gone.
+
+    Raises:
+        ImageMissing: there is no such folder.
+    """
+    sources = sources_hash(images, name)
+    with engine.doing("list images"):
+        listed = engine.api.images(filters={"label": [f"{LABEL_NAME}={name}", f"{LABEL_SOURCES}={sources}"]})
+    for image in sorted(listed, key=lambda image: -int(image["Created"])):
+        # `find_image` checks the tag: images built on ours inherit the labels.
+        if find_image(engine, name, str(image["Labels"].get(LABEL_CONTENT))) == image["Id"]:
+            return str(image["Id"])
+    return None
+
+
+def sources_hash(images: Path, name: str) -> str:
+    """Return a digest over the folder's files and those of our image below it, whatever the base.
+
+    Raises:
+        ImageMissing: there is no such folder.
+    """
+    folder = _image_folder(images, name)
+    below = _parent_image(folder, images)
+    return content_hash(folder, sources_hash(images, below) if below is not None else "")
 
 
 def content_hash(folder: Path, base: str) -> str:
@@ -201,7 +231,7 @@ def build_derived_image(
     return str(found["Id"])
 
 
-def _build(engine: Engine, folder: Path, base: str, content: str, progress: ReportProgress) -> str:
+def _build(engine: Engine, folder: Path, *, base: str, content: str, sources: str, progress: ReportProgress) -> str:
     name = folder.name
     lines = _run_build(
         engine,
@@ -210,7 +240,7 @@ def _build(engine: Engine, folder: Path, base: str, content: str, progress: Repo
         path=str(folder),
         tag=reference(name, content),
         buildargs={"BASE_IMAGE": base},
-        labels={LABEL_NAME: name, LABEL_CONTENT: content},
+        labels={LABEL_NAME: name, LABEL_CONTENT: content, LABEL_SOURCES: sources},
     )
     found = find_image(engine, name, content)
     if found is None:

@@ -7,7 +7,8 @@ from typing import Any
 
 LABEL_NAME = "codesdk.image.name"
 LABEL_CONTENT = "codesdk.image.content"
-_INHERITABLE_LABELS = frozenset({LABEL_NAME, LABEL_CONTENT, "codesdk.base"})
+LABEL_SOURCES = "codesdk.image.sources"
+_INHERITABLE_LABELS = frozenset({LABEL_NAME, LABEL_CONTENT, LABEL_SOURCES, "codesdk.base"})
 """Our labels, which images built on ours inherit. They identify nothing by themselves: our images are found by tag, and
 containers by labels that an image may not have."""
 _FORBIDDEN_ENV = re.compile(r"(LD_|PYTHON(?!_)|GLIBC_TUNABLES|GCONV_PATH|BASH_ENV$|ENV$)")

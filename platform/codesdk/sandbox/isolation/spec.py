@@ -76,6 +76,9 @@ RUNNER_OPEN_FILES = 4096
 EGRESS_PORT = 3128
 """Port of the egress proxy on the sandbox's loopback; the customary HTTP proxy port."""
 
+HOSTNAME = "sandbox"
+"""It resolves to the loopback address: programs look their own host up."""
+
 LABEL_INSTANCE = "codesdk.instance"
 LABEL_OWNER = "codesdk.owner"
 LABEL_SPEC = "codesdk.spec"
@@ -203,7 +206,8 @@ def container_options(spec: SandboxSpec, *, counted: bool = False) -> dict[str, 
         "healthcheck": {"test": ["NONE"]},
         "stop_signal": "SIGKILL",
         "labels": container_labels(spec),
-        "hostname": "sandbox",
+        "hostname": HOSTNAME,
+        "extra_hosts": {HOSTNAME: "127.0.0.1"},
         "init": find_runtime(profile.runtime).has_subreapers,  # without subreapers the runner must be PID 1
         # detach sets StdinOnce to false; otherwise the engine closes the runner's stdin when a worker disconnects.
         "detach": True,

@@ -170,7 +170,10 @@ class FingerprintKind(StrEnum):
     CLOSED = "closed"
     """Not readable by the tool user."""
     LARGE = "large"
-    """Too large to hash; only the size is compared."""
+    """Too large to hash, together with smaller files of the call; only the size is compared."""
+    UNBINDABLE = "unbindable"
+    """Another file for each process (through a link of `/proc`), one that another program holds with a lease, or one that
+    can be run but not read. A call that names it starts nothing."""
 
 
 class FileFingerprint(FrozenModel):

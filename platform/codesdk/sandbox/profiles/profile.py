@@ -59,7 +59,8 @@ class Profile(FrozenModel):
     """Largest file that a tool may write (RLIMIT_FSIZE)."""
     tmp_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Size of /tmp (tmpfs)."""
-    shm_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
+    shm_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    """Size of /dev/shm (tmpfs), the engines' default. A program that maps more gets SIGBUS."""
     keep_output_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
     """Bytes of each stream kept per exec."""
     show_output_bytes: int = Field(default=32 * 1024, ge=256)

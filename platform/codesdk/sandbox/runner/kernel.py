@@ -106,10 +106,11 @@ def enter_domain() -> bool:
     """Enter a Landlock domain that restricts nothing but access to processes outside of it. Children inherit it.
 
     A process in a domain can't trace, read or write the memory, descriptors or environment of one outside, even with the
-    same uid. Returns False where the kernel has no Landlock, or one that would forbid renames as well.
+    same uid. Returns False where the kernel has no Landlock, has one that would forbid renames as well, or refuses it to
+    a process that can still gain rights; the attestation says so.
 
     Raises:
-        OSError: the kernel refuses a domain although it has Landlock.
+        OSError: the kernel refuses a domain for another reason.
     """
     null, zero = ctypes.c_void_p(None), ctypes.c_ulong(0)
     if int(_libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), null, zero, ctypes.c_ulong(1))) < _LANDLOCK_WITH_REFER:
@@ -125,6 +126,8 @@ def enter_domain() -> bool:
         finally:
             os.close(root)
         _landlock(_LANDLOCK_RESTRICT, ctypes.c_long(ruleset), zero)
+    except PermissionError:  # without no_new_privs
+        return False
     finally:
         os.close(ruleset)
     return True

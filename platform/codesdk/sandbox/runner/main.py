@@ -339,8 +339,9 @@ class Runner:
         def freeze(stop: bool, done: Callable[[bool], None]) -> None:
             self._freeze("checks", stop, done)
 
+        home = str(self._settings["env"]["HOME"])
         made = PreExecCheck(
-            self._files.workspace, self._files.long_executor, freeze, self._serve, self._reply, self._runs
+            self._files.workspace, home, self._files.long_executor, freeze, self._serve, self._reply, self._runs
         )
         self._components.append(made)
         return made
@@ -362,7 +363,10 @@ class Runner:
         if not stop and self._freeze_holders:
             self._signaller.submit(lambda: lambda: done(True))
             return
-        self._signal(lambda: process_tree.freeze(self._uid, self._fork_server.pid, stop, self._killer_uid), done)
+        subreapers = self._execs.subreapers
+        self._signal(
+            lambda: process_tree.freeze(self._uid, self._fork_server.pid, stop, self._killer_uid, subreapers), done
+        )
 
     def _watch(self, message: wire.Message) -> None:
         if self._watches is None:

@@ -176,8 +176,11 @@ def _fills(place: str, field: str) -> Check:
     def check(context: ProbeContext) -> None:
         size = getattr(context.spec().profile, field)
         with context.own() as sandbox:
+            before = context.sh(f"df --output=size,avail --block-size=1 {place} | tail -n 1", sandbox)
+            whole, free = before.stdout.split()
+            expect_equal("size", whole, str(size).encode())
             ran = context.sh(f"{fill}; wc -c < {place}/fill; rm {place}/fill", sandbox)
-            expect_equal("error, and size", ran.stdout, f"No space left on device\n{size}\n".encode())
+            expect_equal("error, and bytes", ran.stdout, b"No space left on device\n%s\n" % free)
 
     return check
 

@@ -1,7 +1,7 @@
 """Which files a call names: those that an approval binds by their content, because a person approves what they hold.
 
 Named is what stands in the input as such: the path of a file tool, the files of a patch, and every word of a command
-that may be a path, from each directory that the line changes to. What a program reads by itself (a module that it
+that may be a path, from each directory that the line may change to. What a program reads by itself (a module that it
 imports, a Makefile, what a pattern like `*.sh` or a variable stands for) is not named, and not bound.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from codesdk.domain.decisions import Classification
@@ -23,14 +24,23 @@ from codesdk.tools.hunks import PatchRejected
 
 MAX_NAMES = 512
 """Files that one call may name. Of more none is bound beyond these, and the approver is told so."""
+MAX_DIRECTORIES = 64
+"""Directories that a line's words are looked up from: each `cd` doubles them, as it may fail or stand in a branch. Of
+more, those in the middle are left out, and the approver is told so."""
 MORE_FILES_NOTE = (
-    f"Only the first {MAX_NAMES} files that the call names are bound: others may have changed when it runs."
+    f"The call names more than {MAX_NAMES} files or {MAX_DIRECTORIES} directories: some files are not bound and may have"
+    " changed when it runs."
 )
 MAX_PATH = 4096
-MAX_DIRECTORIES = 8
 _ARGUMENTS = ("path", "target")
 _CHANGES_DIRECTORY = frozenset(("cd", "pushd"))
-_REDIRECTION = re.compile(r"(?<![<&])<(?![<&(])[ \t]*((?:\\.|'[^']*'|\"[^\"]*\"|[^\s<>|&;()'\"\\])+)")
+_DIRECTORY_OPTIONS = ("-C", "-D", "--chdir", "--directory", "--cwd")
+"""Options of `env`, `git`, `make`, `sudo`, `tar` and others that run in another directory."""
+_HOME = "~"
+"""As a directory of its own: the home directory. One of that name is written `./~`."""
+_REDIRECTION = re.compile(r"(?<![<&])<>?(?![<&(])[ \t]*((?:\\.|'[^']*'|\"[^\"]*\"|[^\s<>|&;()'\"\\])+)")
+_WORD = re.compile(r"[^\s;&|()<>'\"`]{1,4096}")
+"""A word of a line that is too long or too tangled to parse: the first of them are bound, and the approver is told so."""
 _OPTION_VALUE = re.compile(r"-{1,2}[A-Za-z][A-Za-z0-9_-]*=(.+)", re.DOTALL)
 
 
@@ -38,7 +48,12 @@ def named_files(tool: Tool, given: dict[str, Any]) -> tuple[NamedPath, ...]:
     """The files that a call names, each once; none for a tool that only reads."""
     if tool.classification is Classification.READ_ONLY:
         return ()
-    return tuple(dict.fromkeys(_find_names(tool, given)))[:MAX_NAMES]
+    found: dict[NamedPath, None] = {}
+    for name in _find_names(tool, given):
+        found[name] = None
+        if len(found) == MAX_NAMES:
+            break
+    return tuple(found)
 
 
 def _find_names(tool: Tool, given: dict[str, Any]) -> Iterator[NamedPath]:
@@ -52,7 +67,9 @@ def _find_names(tool: Tool, given: dict[str, Any]) -> Iterator[NamedPath]:
         if "argv" in given:
             yield from _command_files(analyze_argv(given["argv"], stdin), cwd)
         else:
-            yield from _command_files(analyze_line(given["command"], stdin), cwd, _redirected_inputs(given["command"]))
+            views = analyze_line(given["command"], stdin)
+            words = _WORD.findall(given["command"]) if views.over_limit else _redirected_inputs(given["command"])
+            yield from _command_files(views, cwd, words)
     elif tool.runs.builtin == "patch.apply":
         yield from _patch_files(str(given["patch"]))
     else:
@@ -77,21 +94,53 @@ def _redirected_inputs(line: str) -> list[str]:
 
 
 def _command_files(views: ShellViews, cwd: str, more: Iterable[str] = ()) -> Iterator[NamedPath]:
-    directories = [cwd]
-    for command in views.possible:
-        if command.name in _CHANGES_DIRECTORY:
-            # Whether the line really is there by then is for the shell to know: names are taken from both.
-            for word in command.words[1:]:
-                below = [posixpath.join(place, word.text) for place in directories if word.literal]
-                directories += [place for place in below if place not in directories]
-            del directories[MAX_DIRECTORIES:]
-    yield from (NamedPath(path=path, cwd=place) for path in more for place in directories)
+    directories = _possible_directories(views, "./" + cwd if cwd.startswith(_HOME) else cwd)
     # What is run and its first arguments first: where there are too many names, these must be among them.
-    for most in (3, None):
-        for command in views.possible:
-            for path in _word_paths(command, most):
-                for place in directories:
-                    yield NamedPath(path=path, cwd=place)
+    commands = sorted(views.possible, key=lambda command: command.name in _CHANGES_DIRECTORY)
+    words = (path for most in (3, None) for command in commands for path in _word_paths(command, most))
+    for path in dict.fromkeys((*more, *words)):
+        yield from _names_of(path, directories)
+
+
+def _names_of(path: str, directories: list[str]) -> Iterator[NamedPath]:
+    if path.startswith(_HOME + "/") and path.strip("~/"):
+        yield NamedPath(path=path[2:].lstrip("/"), cwd=_HOME)
+    for place in directories:
+        yield NamedPath(path=path, cwd=place)
+
+
+def _possible_directories(views: ShellViews, cwd: str) -> list[str]:
+    """Where a line's commands may run: whether it really goes somewhere is for the shell to know."""
+    found = [cwd]
+    for entered in _ends([path for command in views.possible for path in _entered_directories(command)]):
+        below = [joined for place in found for joined in _joined(place, entered)]
+        found = _ends(list(dict.fromkeys((*found, *below))))
+    return found
+
+
+def _ends(paths: list[str]) -> list[str]:
+    """The first and the last, of which the very last is where a line is that went everywhere."""
+    half = MAX_DIRECTORIES // 2
+    return paths if len(paths) <= MAX_DIRECTORIES else paths[:half] + paths[-half:]
+
+
+def _joined(place: str, entered: str) -> tuple[str, ...]:
+    if entered == _HOME or entered.startswith(_HOME + "/"):
+        return (entered, posixpath.join(place, entered))
+    below = posixpath.join(place, entered)
+    # A shell removes `..` from the words, a program from where links have led: both are bound.
+    return (below, posixpath.normpath(below)) if ".." in below.split("/") else (below,)
+
+
+def _entered_directories(command: SimpleCommand) -> list[str]:
+    words = [word.text if word.literal else "" for word in command.words]
+    if command.name in _CHANGES_DIRECTORY:
+        return [word for word in words[1:] if word and not word.startswith("-")] or [_HOME]
+    found = [value for option, value in pairwise(words) if option in _DIRECTORY_OPTIONS]
+    for word in words:
+        option, _, value = (word[:2], "", word[2:]) if word[:2] in ("-C", "-D") else word.partition("=")
+        found += [value] if option in _DIRECTORY_OPTIONS else []
+    return [value for value in found if value and "\0" not in value and len(value) <= MAX_PATH]
 
 
 def _word_paths(command: SimpleCommand, most: int | None) -> Iterator[str]:
@@ -116,7 +165,8 @@ def bound_files_value(marks: tuple[FileFingerprint, ...]) -> dict[str, Any] | No
     if not marks:
         return None
     files = [mark.model_dump(mode="json", exclude_none=True) for mark in found]
-    return {"files": files} if len(files) < MAX_NAMES else {"files": files, "more": MORE_FILES_NOTE}
+    is_complete = len(files) < MAX_NAMES and len({mark.cwd for mark in marks}) < MAX_DIRECTORIES
+    return {"files": files} if is_complete else {"files": files, "more": MORE_FILES_NOTE}
 
 
 def find_changed_file(files: Files, bound: tuple[FileFingerprint, ...]) -> str:

@@ -186,7 +186,7 @@ class DeferredApprovals:
         deferrals.finish(unit.connection, call, files, preview)
         if preview is not None:
             tried_event = call_events.draft(stored.subject, _preview_event(stored, stored.preparing, preview))
-            self._log.append(unit, tried_event, row_bytes=len(preview.model_dump_json()))
+            self._log.append(unit, tried_event, row_bytes=len(preview.model_dump_json().encode()))
         self._approvals.ask(
             unit,
             stored.call,

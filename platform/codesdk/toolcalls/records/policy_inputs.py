@@ -15,8 +15,8 @@ from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
 
 DAY_S = 86_400.0
-PAGE = 500
-"""Calls in one read: keeps each read transaction short."""
+PAGE = 20
+"""Calls in one read: keeps each read transaction short, and in memory what it reads, since an input may have 4 MiB."""
 _AFTER_EVERY_ID = "zzzz"
 """Sorts after every id in every collation: ids begin with `call_`."""
 

@@ -239,7 +239,8 @@ class OutputLog:
         """Take the size of the pending output, as JSON, from the session's rate. False: the output is left out of the log."""
         if not self._pending:
             return True
-        size = sum(len(json.dumps(text, ensure_ascii=False)) + EVENT_BYTES for _, _, text in self._pending)
+        texts = (json.dumps(text, ensure_ascii=False) for _, _, text in self._pending)
+        size = sum(len(text.encode()) + EVENT_BYTES for text in texts)
         session = self._claimed.stored.subject.session_id
         if self._rate.take(session, size):
             return True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.provision.images import base_image
 from codesdk.provision.images import sandbox_images as provisioned
 from codesdk.provision.images.sandbox_images import ImageNotBuilt, ImageStore
 from codesdk.sandbox.images import builder
@@ -85,6 +86,28 @@ def test_what_is_built_on_an_image_of_ours_is_not_taken_for_it(sandboxes, sandbo
         assert builder.find_image(engine, name, content) is None
     finally:
         engine.api.remove_image(heir.id, force=True)
+
+
+def test_a_host_whose_base_image_was_removed_starts_with_the_build_that_it_has(
+    engine, sandboxes, folder, tmp_path, monkeypatch
+):
+    """And which no network reaches: another base can't be pulled or built."""
+    name = folder("ENV THREE=3")
+    base = provisioned.ensure_image_built(engine, lambda _: None)
+    ours = builder.ensure_image(sandboxes._engine, name, base=base, images=tmp_path)
+    child = io.BytesIO(f"FROM {ours}\nENV CHILD=1\n".encode())
+    heir, _ = sandboxes._engine.client.images.build(fileobj=child, rm=True, forcerm=True)
+    monkeypatch.setattr(base_image, "PUBLIC", "codesdk.invalid/base:none")
+    monkeypatch.setattr(base_image, "LOCAL_REPOSITORY", "codesdk.invalid/local")
+    monkeypatch.setattr(base_image, "build_with_debootstrap", lambda *_: pytest.fail("it would be built"))
+    store = ImageStore(Settings(data_dir=tmp_path / "data", images_dir=tmp_path), engine)
+    try:
+        assert store.provide(name, lambda _: None) == ours == store.find(name)
+        folder("ENV THREE=4")
+        with pytest.raises(ImageNotBuilt):
+            store.find(name)
+    finally:
+        sandboxes._engine.api.remove_image(heir.id, force=True)
 
 
 def test_a_tag_of_ours_on_another_image_is_not_taken_for_it(sandboxes, sandbox_image, folder, tmp_path):

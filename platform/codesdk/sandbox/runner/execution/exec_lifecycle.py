@@ -328,6 +328,11 @@ class Exec:
         """Pid of the exec's subreaper; None until reported."""
         return self._handle.pid
 
+    @property
+    def leader_ended(self) -> bool:
+        """Whether the exec's first process has ended, or could not be started."""
+        return self._leader is not None or self._is_lost
+
     def mark_overlapped(self) -> None:
         """Record that another exec ran at the same time."""
         self._overlapped = True

@@ -72,6 +72,10 @@ class Execs:
         """Return the keys of running execs."""
         return list(self._running)
 
+    def subreapers(self) -> list[int | None]:
+        """Return the pids of the subreapers whose exec has not ended, None for one not reported yet. Thread-safe."""
+        return [item.subreaper for item in list(self._running.values()) if not item.leader_ended]
+
     def full(self) -> bool:
         """Return whether the limit of concurrent execs is reached."""
         return len(self._running) >= MAX_RUNNING

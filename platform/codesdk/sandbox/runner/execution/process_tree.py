@@ -30,10 +30,12 @@ MAX_SCANS = 200
 _SCAN_PAUSE_S = 0.001
 STOP_S = 2.0
 """How long to wait until every process that was sent SIGSTOP has stopped."""
-_BLOCKED_S = 0.1
 DEAD, STOPPED, BLOCKED, RUNNING = 0, 1, 2, 3
-"""BLOCKED: in a system call that no signal interrupts. It may still change a file; but the caller of a vfork remains in it
-until its child goes on, so who is blocked for a while as all others are stopped counts as stopped."""
+"""BLOCKED: in a system call that no signal interrupts. It may still change a file, except the caller of a vfork, which
+remains in it until its child goes on."""
+_VFORKS = {"x86_64": ("58", "56"), "aarch64": ("", "220")}
+"""Numbers of `vfork` and `clone`."""
+_CLONE_VFORK = 0x4000
 _STATES = {b"Z": DEAD, b"X": DEAD, b"T": STOPPED, b"t": STOPPED, b"D": BLOCKED}
 """By the kernel's letter; any other is RUNNING."""
 _STATE, _PARENT, _THREADS = 0, 1, 17
@@ -148,18 +150,87 @@ def signal_all(uid: int, killer_uid: int, number: int) -> None:
         kernel.set_thread_uids(0, 0, 0)
 
 
-def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID) -> bool:
-    """Stop or resume every tool process. Returns whether all have stopped."""
-    if uid != os.getuid():
-        signal_all(uid, killer_uid, _STOP if stop else _CONTINUE)
-        return not stop or _wait_until_stopped(lambda: states_of_user(uid), _BLOCKED_S)[1]
+def freeze(
+    uid: int, fork_server: int, stop: bool, killer_uid: int, subreapers: Callable[[], Iterable[int | None]]
+) -> bool:
+    """Stop or resume every tool process. Returns whether all have stopped.
+
+    `subreapers`: pids of those that run an exec, None for one that is not known yet. Each is waited for until it has
+    started its exec's first process, which otherwise would begin while all others are stopped.
+    """
 
     def tools() -> dict[int, int]:
         table = parents()
         return _states_below((pid for pid, (parent, _) in table.items() if parent == fork_server), table)
 
-    _signal_until_quiet(tools, _STOP if stop else _CONTINUE)
-    return not stop or _wait_until_stopped(tools, _BLOCKED_S)[1]
+    def send(number: int) -> None:
+        if uid == os.getuid():
+            _signal_until_quiet(tools, number)
+        else:
+            signal_all(uid, killer_uid, number)
+
+    def stopped() -> dict[int, int]:
+        send(_STOP)  # each time: an exec's first process may have begun since
+        found = tools() if uid == os.getuid() else states_of_user(uid)
+        return {**found, **dict.fromkeys(_resume_starting(subreapers(), found), RUNNING)}
+
+    if stop:
+        return _wait_until_stopped(stopped, lambda pid: _waits_for_vfork(pid, uid))[1]
+    send(_CONTINUE)
+    return True
+
+
+def _resume_starting(subreapers: Iterable[int | None], tools: dict[int, int]) -> list[int]:
+    """Return the subreapers that have not started their exec's first process yet, 0 for one that is not known.
+
+    Resumes them and what they start: while it starts its exec, a subreaper has the tools' uid and is stopped with them.
+    It would start it later, and hold up the starts behind it.
+    """
+    pids = list(subreapers)
+    table = parents() if pids else {}
+    children: dict[int, list[int]] = {}
+    for child, (parent, _) in table.items():
+        children.setdefault(parent, []).append(child)
+    starting = []
+    for pid in pids:
+        if pid is None:
+            starting.append(0)
+        elif pid in table and (pid in tools or pid not in children or table[pid][1] == BLOCKED):
+            starting.append(pid)
+            for one in (pid, *children.get(pid, ())):
+                if table[one][1] == STOPPED:
+                    _send(one, _CONTINUE)
+    return starting
+
+
+def _waits_for_vfork(pid: int, uid: int) -> bool:
+    """Return whether each blocked thread of a tool's process waits for a child of its vfork.
+
+    False if the kernel doesn't tell, as of a process that hides its memory.
+    """
+    vfork, clone = _VFORKS.get(os.uname().machine, ("", ""))
+    own_ids = uid == os.getuid()
+    if not own_ids:  # only who could trace it may see its system call
+        kernel.set_thread_gids(-1, uid, -1)
+        kernel.set_thread_uids(-1, uid, -1)
+    try:
+        folder = f"/proc/{pid}/task/"
+        for thread in os.listdir(folder):
+            fields = read_stat(folder + thread)
+            if fields is None or _STATES.get(fields[_STATE], RUNNING) != BLOCKED:
+                continue
+            with open(folder + thread + "/syscall", encoding="ascii") as file:
+                number, *arguments = file.read().split()
+            is_vfork = number == vfork or (number == clone and int(arguments[0], 16) & _CLONE_VFORK)
+            if not is_vfork:
+                return False
+    except (OSError, ValueError, LookupError):
+        return False
+    finally:
+        if not own_ids:
+            kernel.set_thread_uids(-1, 0, -1)
+            kernel.set_thread_gids(-1, 0, -1)
+    return True
 
 
 def _signal_until_quiet(find: Callable[[], Iterable[int]], number: int) -> list[int]:
@@ -178,23 +249,23 @@ def _signal_until_quiet(find: Callable[[], Iterable[int]], number: int) -> list[
     return signalled
 
 
-def _wait_until_stopped(states: Callable[[], dict[int, int]], blocked_s: float) -> tuple[dict[int, int], bool]:
+def _wait_until_stopped(
+    states: Callable[[], dict[int, int]], counts_as_stopped: Callable[[int], bool]
+) -> tuple[dict[int, int], bool]:
     """Wait until all these processes are stopped and no new one appears.
 
-    Returns the processes, and False if that did not happen within STOP_S. `blocked_s`: how long a process may be blocked
-    before it counts as stopped.
+    Returns the processes, and False if that did not happen within STOP_S. `counts_as_stopped`: whether a blocked process
+    does.
     """
     known: set[int] = set()
-    blocked_since: float | None = None
     deadline = time.monotonic() + STOP_S
     while True:
-        found, now = states(), time.monotonic()
-        worst = max(found.values(), default=STOPPED)
-        blocked_since = None if worst != BLOCKED else blocked_since or now
-        is_quiet = worst <= STOPPED or (blocked_since is not None and now - blocked_since >= blocked_s)
-        if known.issuperset(found) and is_quiet:
+        found = states()
+        if known.issuperset(found) and all(
+            state <= STOPPED or (state == BLOCKED and counts_as_stopped(pid)) for pid, state in found.items()
+        ):
             return found, True
-        if now > deadline:
+        if time.monotonic() > deadline:
             return found, False
         known = set(found)
         time.sleep(_SCAN_PAUSE_S)
@@ -231,7 +302,7 @@ def signal_tree(
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
-        pids, _ = _wait_until_stopped(lambda: _states_below((root,), parents(), excluding), 0.0)
+        pids, _ = _wait_until_stopped(lambda: _states_below((root,), parents(), excluding), lambda _: True)
         for pid in pids:
             _send(pid, number)
     return len(pids)

@@ -168,10 +168,13 @@ def _clear_files(here: int, limit: int, stopped: Callable[[], bool]) -> tuple[st
 
 def _enter(name: str, directory: int) -> int:
     try:
-        return os.open(name, _ENTER, dir_fd=directory)
+        fd = os.open(name, _ENTER, dir_fd=directory)
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=directory)  # the tool removed its own access
-        return os.open(name, _ENTER, dir_fd=directory)
+        fd = os.open(name, _ENTER, dir_fd=directory)
+    if ~os.fstat(fd).st_mode & stat.S_IRWXU:  # a read-only directory, as in Go's module cache
+        os.fchmod(fd, 0o700)
+    return fd
 
 
 def _remove(name: str, directory: int) -> None:

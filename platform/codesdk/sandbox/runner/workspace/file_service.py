@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 
 _LONG_OPERATIONS = frozenset(("import", "delete", "manifest", "marks"))
+_GIT_CONFIG = "[user]\n\tname = CodeSDK agent\n\temail = agent@codesdk.invalid\n"
+"""Git's configuration for the tool's user. A repository's own and `git config --global` have the last word, unlike with
+variables. (RFC 2606 reserves `.invalid`.)"""
 
 
 class _Job:
@@ -68,7 +71,10 @@ class FileService:
         self._take_tool_ids()
         self._root = Root(self._settings["workspace"], bool(self._settings.get("openat2", True)))
         try:
-            os.mkdir(self._settings["env"]["HOME"], 0o700)
+            home = self._settings["env"]["HOME"]
+            os.mkdir(home, 0o700)
+            with open(home + "/.gitconfig", "x") as file:
+                file.write(_GIT_CONFIG)
         except OSError:
             pass  # it exists, or its parent is read-only; then tools have a HOME that they can't write
 
@@ -183,7 +189,8 @@ class FileService:
     def _marks(self, _header: Header, body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner.workspace import fingerprints  # noqa: PLC0415 - loaded where it is asked for
 
-        return {}, wire.dump_json(fingerprints.fingerprint_files(self.workspace(), wire.load_json(body)))
+        home = str(self._settings["env"]["HOME"])
+        return {}, wire.dump_json(fingerprints.fingerprint_files(self.workspace(), wire.load_json(body), home))
 
     def _get_uploads(self) -> Uploads:
         if self._uploads is None:

@@ -71,8 +71,8 @@ class Packer:
                 yield from self._file(directory, name, info, about)
             else:
                 self.left_out += 1
-        except PermissionError:
-            self.left_out += 1  # the tool user can't read it
+        except (PermissionError, BlockingIOError):
+            self.left_out += 1  # the tool user can't read it, or a tool holds a lease on it
 
     def _head(self, info: tarfile.TarInfo) -> bytes:
         self.entries += 1
