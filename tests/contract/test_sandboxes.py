@@ -529,9 +529,21 @@ def test_a_listing_is_sorted_and_goes_to_its_depth_and_says_when_it_was_cut(sand
         sandbox.files.write((FileWrite(path=f"listed/{name}", content=b"1"),))
     assert [entry.path for entry in sandbox.files.list("listed").entries] == ["listed/a", "listed/b", "listed/c"]
     deep = sandbox.files.list("listed", depth=2)
-    assert [entry.path for entry in deep.entries] == ["listed/a", "listed/a/x", "listed/b", "listed/c"]
+    assert [entry.path for entry in deep.entries] == ["listed/a", "listed/b", "listed/c", "listed/a/x"]
     cut = sandbox.files.list("listed", limit=2)
-    assert (len(cut.entries), cut.truncated) == (2, True)
+    assert (len(cut.entries), cut.total, cut.truncated) == (2, 3, True)
+
+
+def test_a_listing_is_read_in_pages_and_by_a_glob(sandbox):
+    names = [f"paged/{part}/{number}.{kind}" for part in "ab" for number in range(3) for kind in ("py", "txt")]
+    sandbox.files.write(tuple(FileWrite(path=name, content=b"") for name in names))
+    asked = {"depth": 2, "limit": 4, "glob": "*.py"}
+    pages = [sandbox.files.list("paged", offset=offset, **asked) for offset in (0, 4, 8)]
+    listed = [entry.path for page in pages for entry in page.entries]
+    assert listed == [name for name in sorted(names) if name.endswith(".py")]
+    assert [(page.total, page.truncated) for page in pages] == [(6, True), (6, False), (6, False)]
+    below = sandbox.files.list("paged", depth=2, glob="b/[0-1].{txt,md}").entries
+    assert [entry.path for entry in below] == ["paged/b/0.txt", "paged/b/1.txt"]
 
 
 def test_a_name_of_any_letters_is_kept(sandbox):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from codesdk.approvals import ApprovalService
-from codesdk.artifacts import ArtifactService
+from codesdk.artifacts import ArtifactService, ArtifactUnknown, StoredArtifact
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
@@ -105,6 +105,7 @@ class McpHost:
         self.resource = resource
         self._registry = registry
         self._results = results
+        self._artifacts = artifacts
         self._bundles = bundles
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = CallHandler(
@@ -220,7 +221,7 @@ class McpHost:
                 answer = await self._collect(params.arguments or {}, caller)
             else:
                 answer = await self._calls.run(tool, params.arguments or {}, caller)
-            return answers.add_artifact_links(answer, ctx.protocol_version)
+            return await self._add_artifacts(answer, caller.subject, ctx.protocol_version)
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
@@ -229,6 +230,25 @@ class McpHost:
             return answers.refused(fault)
         except Exception as error:
             raise _internal_error(params.name) from error
+
+    async def _add_artifacts(self, answer: Answer, subject: Subject, protocol: str) -> Answer:
+        """The answer with how to read its artifacts, if it names any."""
+        named = answers.named_artifacts(answer)
+        if not named:
+            return answer
+        try:
+            found = await to_thread.run_sync(self._find_artifacts, subject, named, limiter=self._token_limiter)
+        except Fault as fault:  # the database is away; the answer itself is known, and has their ids
+            _log.info("the artifacts of an answer cannot be described: %s", fault)
+            return answer
+        return answers.add_artifacts(answer, found, protocol)
+
+    def _find_artifacts(self, subject: Subject, named: tuple[str, ...]) -> list[StoredArtifact]:
+        found = []
+        for artifact in named:
+            with suppress(ArtifactUnknown):  # removed since
+                found.append(self._artifacts.find(subject.tenant_id, artifact))
+        return found
 
     async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:
         call = tool_list.call_id_argument(arguments)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, ArtifactUnknown, StoredArtifact
 from codesdk.domain.byte_rate import ByteBuckets
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
@@ -45,6 +45,7 @@ from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
 from codesdk.tools import (
     DEFAULT_PROCESS_LIFETIME_S,
     Attachment,
+    StoredOutput,
     ToolContext,
     acts_only_in_last_request,
     files_changed_result,
@@ -57,6 +58,8 @@ from codesdk.tools.processes import call_id_of_process
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_TEXT_OUTPUT = (".txt", "text/plain; charset=utf-8")
+_BINARY_OUTPUT = (".bin", "application/octet-stream")
 _OUTPUT_POINTER = "/text"
 """Where the result of process.read has the output."""
 
@@ -301,6 +304,7 @@ class Execution:
             on_output=_discard if limits.withholds_output else output.add,
             attach=_discard if limits.withholds_output else output.attached.append,
             redactor=limits.redactor,
+            find_output=partial(self._find_output, stored),
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
             self._cancel_previous_attempt(stored, sandbox)
@@ -337,6 +341,20 @@ class Execution:
             raise
         except Fault as fault:
             _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
+
+    def _find_output(self, stored: CallRecord, artifact_id: str) -> StoredOutput | None:
+        try:
+            artifact = self._artifacts.find(stored.tenant_id, artifact_id)
+        except ArtifactUnknown:
+            return None
+        if artifact.session_id != stored.subject.session_id:
+            return None
+
+        def read(offset: int, length: int) -> bytes:
+            start = min(offset, artifact.size)
+            return b"".join(self._artifacts.stream(artifact, start, min(length, artifact.size - start)))
+
+        return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
 
     def _run_on_source(
         self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sent: Callable[[], None]
@@ -404,7 +422,8 @@ class Execution:
             if count is not None and count.bytes:
                 whole = output.whole(name, count.bytes)
                 if count.bytes > count.shown or not _is_text(whole):
-                    streams.append(Attachment(f"{name}.bin", "application/octet-stream", whole))
+                    ending, content_type = _TEXT_OUTPUT if _is_text(whole) else _BINARY_OUTPUT
+                    streams.append(Attachment(name + ending, content_type, whole))
         return tuple(
             self._keep(stored, item.content, item.name, item.content_type) for item in (*streams, *output.attached)
         )

@@ -8,9 +8,14 @@ from typing import Any
 from codesdk.domain.tool_results import ToolResult, Truncation
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
 from codesdk.tools.context import ToolContext, files_changed_result
+from codesdk.tools.pages import room_beside, size_in_page
 
 # Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
 SHELL = ("bash", "--noprofile", "--norc", "-c")
+
+
+MIN_SHOWN = 256
+"""Bytes of a stream that are shown at least."""
 
 
 class Excerpt:
@@ -47,6 +52,17 @@ class Excerpt:
         self._total = total
         self._head_limit = len(self._head)  # what follows is shown as the tail, and nothing from before it is
         self._tail.clear()
+
+    def fit(self, room: int) -> None:
+        """Show less, so that the text takes at most `room` bytes of a result's page."""
+        shown = self._head_limit + self._tail_limit
+        while (taken := size_in_page(self.text())) > room and shown > MIN_SHOWN:
+            shown = max(MIN_SHOWN, min(shown - 1, self.shown) * room // taken)
+            head, tail = bytes(self._head), bytes(self._tail)
+            if not self.cut:
+                head, tail = head + tail, head + tail
+            self._head_limit, self._tail_limit = shown // 2, shown - shown // 2
+            self._head, self._tail = bytearray(head[: self._head_limit]), bytearray(tail[-self._tail_limit :])
 
     @property
     def cut(self) -> bool:
@@ -124,6 +140,7 @@ def run_command(
         return files_changed_result(result.error)
     excerpts["stdout"].end(result.stdout.bytes)
     excerpts["stderr"].end(result.stderr.bytes)
+    fit_page(excerpts["stdout"], excerpts["stderr"])
     stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
     ending = _exit_note(result, context)
     structured = {
@@ -147,6 +164,16 @@ def run_command(
         stdout=_truncation(result.stdout, excerpts["stdout"]),
         stderr=_truncation(result.stderr, excerpts["stderr"]),
     )
+
+
+def fit_page(*excerpts: Excerpt) -> None:
+    """Let excerpts share a result's page: one that needs less than its part leaves the rest to the others."""
+    room = room_beside()
+    for left, excerpt in zip(
+        range(len(excerpts), 0, -1), sorted(excerpts, key=lambda each: size_in_page(each.text())), strict=True
+    ):
+        excerpt.fit(room // left)
+        room -= size_in_page(excerpt.text())
 
 
 def _exit_note(result: ExecResult, context: ToolContext) -> str:

@@ -10,6 +10,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import ExecRequest, ExitKind, Process, Stream
 from codesdk.tools.command import command_argv
 from codesdk.tools.context import ToolContext, files_changed_result
+from codesdk.tools.pages import next_page, room_beside, size_in_page
 from codesdk.tools.redacted_output import read_retained_output
 
 PREFIX = "prc_"
@@ -103,6 +104,10 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
             data, note = whole[at : at + limit], ""
     is_last = found.over and process.result is not None and at + len(data) >= seen
     text, size = _decode(data, is_last=is_last)
+    if "limit" not in given:
+        while size_in_page(text) > room_beside() and len(data) > 1:
+            data, is_last = data[: len(data) * room_beside() // size_in_page(text)], False
+            text, size = _decode(data, is_last=False)
     structured = {
         **_process_fields(process),
         "stream": stream,
@@ -116,7 +121,8 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
     skipped = (
         f"[{at - offset} bytes were dropped here: the profile's keep_output_bytes keeps no more]" if at > offset else ""
     )
-    more = f"[{seen - at - size} bytes more, from offset {at + size}]" if at + size < seen else ""
+    following = {**given, "offset": at + size}
+    more = f"[{seen - at - size} bytes more; {next_page('process.read', following)}]" if at + size < seen else ""
     parts = [skipped, text.rstrip("\n"), note, more, _process_line(process)]
     return ToolResult(text="\n".join(part for part in parts if part), structured=structured)
 

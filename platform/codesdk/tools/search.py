@@ -12,7 +12,7 @@ import codecs
 import json
 from collections.abc import Iterator
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -22,10 +22,13 @@ from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.egress.rules import DENY_ALL
 from codesdk.sandbox.port import Chunk, ExitKind, FileKind, FileRefused
 from codesdk.tools.context import ToolContext, file_error_result
+from codesdk.tools.pages import next_page, room_beside, size_in_page
 
 DEFAULT_RESULTS = 200
 LINE_BYTES = 500
 """Longest line shown: minified files have lines of megabytes."""
+_MATCH_BYTES = len('{"path": "", "line": 123456, "text": ""}, ::123456\n')
+"""Bytes that a match takes in a result, without its path and its text."""
 WINDOW_BYTES = 16 * 1024
 """Lines of one file that are no further apart are read at once."""
 MAX_VERIFIED = 128 * 1024 * 1024
@@ -42,6 +45,16 @@ class _Line(FrozenModel):
     offset: int = Field(ge=0, le=2**53)
     """Of its first byte in the file, without a byte order mark."""
     content: bytes = Field(min_length=1)
+
+
+class _Match(NamedTuple):
+    """A line that is there, as it is shown."""
+
+    number: int
+    """Its place in what ripgrep found, from 0 on."""
+    path: str
+    line: int
+    text: str
 
 
 def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -69,22 +82,39 @@ def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
         )
     if result.kind is not ExitKind.EXITED or result.exit_code not in (0, 1, 2):
         return ToolResult(text=f"The search did not end well: {result.kind}.", is_error=True, code=result.kind.upper())
-    found = list(islice(_lines(b"".join(pieces["stdout"])), most + 1))
+    skipped = given.get("offset", 0)
+    found = list(islice(_lines(b"".join(pieces["stdout"])), skipped, skipped + most + 1))
     if result.exit_code == 2 and not found:  # noqa: PLR2004 (rg(1): 2 is an error, 1 no match)
         message = b"".join(pieces["stderr"]).decode("utf-8", "replace").strip()
         text = message or "Nothing was found, but some files could not be read."
         return ToolResult(text=text, is_error=True, code="SEARCH_FAILED")
-    return _result(list(_Verifier(context).matches(found[:most])), found, most)
+    return _page(given, found, list(_Verifier(context).matches(found[:most])))
 
 
-def _result(matches: list[dict[str, Any]], found: list[_Line], most: int) -> ToolResult:
-    truncated = len(found) > most
-    lines = [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
-    if changed := min(len(found), most) - len(matches):
+def _page(given: dict[str, Any], found: list[_Line], matches: list[_Match]) -> ToolResult:
+    """The matches that fit a page."""
+    room = room_beside(*(value for value in given.values() if isinstance(value, str)))
+    shown: list[_Match] = []
+    for match in matches:
+        room -= size_in_page(match.path) + size_in_page(match.text) + _MATCH_BYTES
+        if room < 0 and shown:
+            break
+        shown.append(match)
+    # Where all fit, those after the last one that was looked at come next, also those that were left out behind it.
+    looked_at = min(len(found), given.get("max_results", DEFAULT_RESULTS))
+    done = matches[len(shown)].number if len(shown) < len(matches) else looked_at
+    lines = [f"{match.path}:{match.line}:{match.text}" for match in shown]
+    if changed := done - len(shown):
         lines.append(f"[{changed} left out: their files changed meanwhile, or could not be read again]")
-    if truncated:
-        lines.append(f"[cut after {most} matches; narrow the pattern or the path]")
-    return ToolResult(text="\n".join(lines) or "No match.", structured={"matches": matches, "truncated": truncated})
+    following = {**given, "offset": given.get("offset", 0) + done} if done < len(found) else None
+    if following:
+        lines.append(f"[cut after {len(shown)} matches; {next_page('workspace.search', following)}]")
+    structured = {
+        "matches": [{"path": match.path, "line": match.line, "text": match.text} for match in shown],
+        **({"next": following} if following else {}),
+        "truncated": following is not None,
+    }
+    return ToolResult(text="\n".join(lines) or "No match.", structured=structured)
 
 
 def _argv(given: dict[str, Any], place: str, *, whole_lines: bool) -> tuple[str, ...]:
@@ -130,8 +160,9 @@ class _Verifier:
         # Only what is shown has to be read, but redactions need whole lines.
         self._longest = 4 * LINE_BYTES if context.redactor is None else context.profile.max_read_bytes
 
-    def matches(self, lines: list[_Line]) -> Iterator[dict[str, Any]]:
+    def matches(self, lines: list[_Line]) -> Iterator[_Match]:
         """Those that are there, as they are shown."""
+        number = -1
         for path, group in groupby(lines, lambda line: line.path):
             rest = list(group)
             decoded: bytes | None = None
@@ -141,12 +172,13 @@ class _Verifier:
                 start = window[0].offset
                 data = self._read(path, start, self._end(window[-1]) - start)
                 for line in window:
+                    number += 1
                     wanted = line.content[: self._longest]
                     if not data.startswith(wanted, line.offset - start):
                         decoded = self._read_decoded(path) if decoded is None else decoded
                         if not decoded.startswith(wanted, line.offset):
                             continue
-                    yield self._shown(line, wanted)
+                    yield self._shown(number, line, wanted)
 
     def _first_window(self, lines: list[_Line]) -> list[_Line]:
         """The first lines of a file that are read at once."""
@@ -177,7 +209,7 @@ class _Verifier:
                 return data[len(mark) :].decode(encoding, "replace").encode()
         return b""
 
-    def _shown(self, line: _Line, content: bytes) -> dict[str, Any]:
+    def _shown(self, number: int, line: _Line, content: bytes) -> _Match:
         text = self._context.clean(content.decode("utf-8", "replace"), is_cut=len(content) < len(line.content))
         path = line.path.decode("utf-8", "replace").removeprefix("./")
-        return {"path": path, "line": line.number, "text": text.rstrip("\n")[:LINE_BYTES]}
+        return _Match(number, path, line.number, text.rstrip("\n")[:LINE_BYTES])

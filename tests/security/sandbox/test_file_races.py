@@ -133,3 +133,30 @@ for n in range(300): os.mkdir("d"); os.chdir("d")
     wide = sandbox.files.list("wide", limit=100)
     assert (len(wide.entries), wide.truncated) == (100, True)
     assert len(sandbox.files.list("deep", depth=1000).entries) == 32
+
+
+def test_a_directory_of_fifty_thousand_does_not_hide_those_beside_it(sandbox):
+    program = """
+import os
+os.makedirs("flat/a/lots"); os.makedirs("flat/b/c")
+for n in range(50100): open(f"flat/a/lots/{n:05}", "w").close()
+for n in range(50): open(f"flat/b/c/{n}", "w").close()
+"""
+    python(sandbox, program)
+    listing = sandbox.files.list("flat", depth=3, limit=4)
+    assert [entry.path for entry in listing.entries] == ["flat/a", "flat/b", "flat/a/lots", "flat/b/c"]
+    assert listing.unscanned
+    assert sandbox.files.list("flat", depth=3, glob="b/c/*").total == 50
+    alone = sandbox.files.list("flat/a/lots", offset=49_999)
+    assert (alone.total, len(alone.entries), alone.unscanned) == (50_000, 1, True)
+    assert sandbox.files.delete("flat", recursive=True) > 50_000
+
+
+def test_a_directory_that_is_swapped_for_a_link_is_not_entered_by_a_listing(sandbox):
+    def entries() -> None:
+        listing = sandbox.files.list(".", depth=3)
+        assert not [
+            entry for entry in listing.entries if entry.path.startswith("listing/") and entry.path != "listing/file"
+        ]
+
+    _while_swapping(sandbox, "listing", entries)

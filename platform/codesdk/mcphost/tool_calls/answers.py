@@ -6,16 +6,18 @@ tool's output schema.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import mcp_types as types
 
+from codesdk.artifacts import StoredArtifact
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
-from codesdk.mcphost.session_resources.uris import artifact_uri
+from codesdk.mcphost.session_resources.uris import artifact_link, artifact_title, artifact_uri, is_text_type
 from codesdk.registry import Tool
 from codesdk.toolcalls.pipeline import CallUncertain
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
@@ -23,6 +25,10 @@ from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Wait
 DETAILS_KEY = "codesdk/call"
 COLLECT_TOOL = "collect_result"
 """Name of the tool that returns the result of an earlier call."""
+READ_TOOL = "workspace_read"
+"""The tool that reads files and artifacts. Without it in the registry, files can't be read as resources."""
+RESULT_NAME = "-result.json"
+"""End of the name of an artifact that repeats a large result for the log."""
 Answer = types.CallToolResult | types.InputRequiredResult
 _LINKS_SINCE = "2025-06-18"
 """The protocol version that introduced resource links."""
@@ -186,16 +192,30 @@ def refused(fault: Fault) -> types.CallToolResult:
     return _result(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
 
 
-def add_artifact_links(answer: Answer, protocol: str) -> Answer:
-    """The answer with links to the artifacts it names, for clients whose protocol version has links."""
-    if not isinstance(answer, types.CallToolResult) or protocol < _LINKS_SINCE:
+def named_artifacts(answer: Answer) -> tuple[str, ...]:
+    """The ids of the artifacts that an answer names."""
+    if not isinstance(answer, types.CallToolResult):
+        return ()
+    return tuple((answer.meta or {}).get(DETAILS_KEY, {}).get("artifacts") or ())
+
+
+def add_artifacts(answer: Answer, artifacts: Sequence[StoredArtifact], protocol: str) -> Answer:
+    """The answer with how to read its artifacts, and with links to them if the client's protocol version has links."""
+    if not isinstance(answer, types.CallToolResult) or not artifacts:
         return answer
-    details = (answer.meta or {}).get(DETAILS_KEY, {})
-    links = [
-        types.ResourceLink(uri=artifact_uri(artifact), name=artifact, title="The whole output")
-        for artifact in details.get("artifacts") or ()
-    ]
-    return answer.model_copy(update={"content": [*answer.content, *links]}) if links else answer
+    content = list(answer.content)
+    hints = [_read_hint(each) for each in artifacts if not each.name.endswith(RESULT_NAME)]
+    if hints and isinstance(content[0], types.TextContent):
+        content[0] = types.TextContent(text="\n".join((content[0].text, *hints)))
+    links = [artifact_link(each) for each in artifacts] if protocol >= _LINKS_SINCE else []
+    return answer.model_copy(update={"content": [*content, *links]})
+
+
+def _read_hint(artifact: StoredArtifact) -> str:
+    about = f"{artifact_title(artifact)}, {artifact.content_type}, {artifact.size} bytes"
+    if not is_text_type(artifact.content_type):
+        return f"[{about}: {artifact_uri(artifact.id)}]"
+    return f'[{about}: {READ_TOOL} {{"path": "{artifact_uri(artifact.id)}"}}]'
 
 
 def _collect_hint(call: ToolCallId) -> str:

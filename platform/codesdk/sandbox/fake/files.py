@@ -31,6 +31,7 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.port.faults import ArchiveRefused, SnapshotFailed
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.runner.workspace import archive as archives
+from codesdk.sandbox.runner.workspace.listing import matches_glob
 from codesdk.sandbox.runner.workspace.root import OperationRefused, relative
 
 _DIRECTORY_MODE, _FILE_MODE = 0o755, 0o644
@@ -172,7 +173,9 @@ class FakeFiles:
         content, mode = self._files[clean]
         return FileInfo(path=clean, kind=FileKind.FILE, size=len(content), mode=mode)
 
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+    def list(
+        self, path: str, *, depth: int = 1, limit: int = 1000, offset: int = 0, glob: str = ""
+    ) -> Listing | FileRefused:
         """Entries of a directory; see the port."""
         with self._lock:
             try:
@@ -181,11 +184,16 @@ class FakeFiles:
                 return _refused(path, refused)
             prefix = "" if clean == "." else f"{clean}/"
             names = sorted(
-                name
-                for name in (*self._files, *self._directories)
-                if name != "." and name.startswith(prefix) and name.count("/", len(prefix)) < depth
+                (
+                    name
+                    for name in (*self._files, *self._directories)
+                    if name != "." and name.startswith(prefix) and name.count("/", len(prefix)) < depth
+                    if not glob or matches_glob(name[len(prefix) :], glob)
+                ),
+                key=lambda name: (name.count("/"), name),
             )
-            return Listing(entries=tuple(map(self._info, names[:limit])), truncated=len(names) > limit)
+            page = tuple(map(self._info, names[offset : offset + limit]))
+            return Listing(entries=page, offset=offset, total=len(names))
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""

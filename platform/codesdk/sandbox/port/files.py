@@ -65,10 +65,20 @@ class FileContent(FrozenModel):
 
 
 class Listing(FrozenModel):
-    """Entries of a directory, sorted by path; `truncated` if there are more than `limit`."""
+    """Entries below a directory, level by level, each level sorted by path."""
 
     entries: tuple[FileInfo, ...]
-    truncated: bool = False
+    """Those from `offset` on, up to the limit."""
+    offset: int = 0
+    total: int
+    """Entries that were found, on this page and all others."""
+    unscanned: bool = False
+    """A directory has more entries than one listing looks at."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are entries after these, or any that were not looked at."""
+        return self.unscanned or self.offset + len(self.entries) < self.total
 
 
 class FileWrite(FrozenModel):
@@ -202,8 +212,14 @@ class Files(Protocol):
         """Write a batch. All preconditions are checked before the first rename."""
         ...
 
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
-        """List entries below `path`, `depth` levels deep; symlinks are listed, not followed."""
+    def list(
+        self, path: str, *, depth: int = 1, limit: int = 1000, offset: int = 0, glob: str = ""
+    ) -> Listing | FileRefused:
+        """List entries below `path`, `depth` levels deep; symlinks are listed, not followed.
+
+        `glob`: only entries that match. `*` and `?` match within a name, `**` any directories; a pattern without `/`
+        matches the name at any level, another one the path below `path`.
+        """
         ...
 
     def stat(self, path: str) -> FileInfo | FileRefused:

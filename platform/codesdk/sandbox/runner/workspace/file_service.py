@@ -142,8 +142,17 @@ class FileService:
         return {"info": files.status(self.workspace(), header["path"])}, b""
 
     def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        entries, cut = files.listing(self.workspace(), header["path"], int(header["depth"]), int(header["limit"]))
-        return {"truncated": cut}, wire.dump_json(entries)
+        from codesdk.sandbox.runner.workspace import listing  # noqa: PLC0415 - loaded where it is asked for
+
+        page = listing.list_entries(
+            self.workspace(),
+            header["path"],
+            int(header["depth"]),
+            int(header["limit"]),
+            int(header.get("offset", 0)),
+            str(header.get("glob", "")),
+        )
+        return {"total": page.total, "unscanned": page.unscanned}, wire.dump_json(page.entries)
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
         size = int(header["spec_bytes"])
