@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from codesdk.approvals import ApprovalService
-from codesdk.artifacts import ArtifactService, ArtifactUnknown, StoredArtifact
+from codesdk.artifacts import ArtifactService, ArtifactUnknown
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
@@ -39,7 +39,7 @@ from codesdk.mcphost.server.throttle import Throttle
 from codesdk.mcphost.session_resources.handlers import ResourceHandlers, reject_cursor
 from codesdk.mcphost.session_resources.subscriptions import ResourceSubscriptions
 from codesdk.mcphost.tool_calls import answers
-from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, Answer
+from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, MAX_IMAGES, Answer, ShownArtifact
 from codesdk.mcphost.tool_calls.caller import (
     Caller,
     ClientElicitor,
@@ -243,11 +243,15 @@ class McpHost:
             return answer
         return answers.add_artifacts(answer, found, protocol)
 
-    def _find_artifacts(self, subject: Subject, named: tuple[str, ...]) -> list[StoredArtifact]:
-        found = []
-        for artifact in named:
+    def _find_artifacts(self, subject: Subject, named: tuple[str, ...]) -> list[ShownArtifact]:
+        found: list[ShownArtifact] = []
+        for name in named:
             with suppress(ArtifactUnknown):  # removed since
-                found.append(self._artifacts.find(subject.tenant_id, artifact))
+                artifact = self._artifacts.find(subject.tenant_id, name)
+                is_one_more = sum(each.image is not None for each in found) < MAX_IMAGES
+                content = self._artifacts.read(artifact) if is_one_more and answers.may_show(artifact) else b""
+                is_shown = answers.is_image(content, artifact.content_type)
+                found.append(ShownArtifact(artifact, content if is_shown else None))
         return found
 
     async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:

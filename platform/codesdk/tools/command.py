@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
+from codesdk.domain.media import is_binary, kind_of
 from codesdk.domain.tool_results import ToolResult, Truncation
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
 from codesdk.tools.context import ToolContext, files_changed_result
@@ -68,6 +69,14 @@ class Excerpt:
     def cut(self) -> bool:
         """Whether anything is left out."""
         return self._total > len(self._head) + min(len(self._tail), self._tail_limit)
+
+    @property
+    def binary_note(self) -> str:
+        """What is shown instead of output that is no text; empty if it is text."""
+        head, tail = self._parts()
+        if not (is_binary(head) or is_binary(tail)):
+            return ""
+        return f"[{self._total} bytes of binary output ({kind_of(head).name}) are not shown; the artifact has them]"
 
     @property
     def shown(self) -> int:
@@ -141,7 +150,7 @@ def run_command(
     excerpts["stdout"].end(result.stdout.bytes)
     excerpts["stderr"].end(result.stderr.bytes)
     fit_page(excerpts["stdout"], excerpts["stderr"])
-    stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
+    stdout, stderr = (each.binary_note or each.text() for each in excerpts.values())
     ending = _exit_note(result, context)
     structured = {
         "exit_code": result.exit_code,
@@ -151,7 +160,7 @@ def run_command(
         "stderr": stderr,
         "stdout_bytes": result.stdout.bytes,
         "stderr_bytes": result.stderr.bytes,
-        "truncated": excerpts["stdout"].cut or excerpts["stderr"].cut,
+        "truncated": any(each.cut or each.binary_note for each in excerpts.values()),
         "duration_ms": round(result.duration_s * 1000),
     }
     failed = result.kind is not ExitKind.EXITED or result.exit_code != 0
@@ -201,4 +210,5 @@ def _limit_exceeded_text(kind: ExitKind, context: ToolContext) -> str:
 
 
 def _truncation(count: OutputCount, excerpt: Excerpt) -> Truncation:
-    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped, gap=count.gap)
+    shown = 0 if excerpt.binary_note else excerpt.shown
+    return Truncation(bytes=count.bytes, shown=shown, dropped=count.dropped, gap=count.gap)

@@ -10,6 +10,7 @@ from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.port import FileInfo, FileKind, FileRefused, FileWrite
 from codesdk.tools.context import ToolContext, file_error_result
 from codesdk.tools.hunks import split_lines
+from codesdk.tools.media_files import media_result, not_text_result
 from codesdk.tools.pages import PAGE_BYTES, fit_text, next_page, room_beside, size_in_page
 from codesdk.tools.readable import Readable, ReadRefused, open_readable
 
@@ -44,20 +45,19 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
         source = open_readable(path, context)
         if isinstance(source, FileRefused):
             return file_error_result(source)
-        source.check_text()
-        start = _find_start(source, given.get("offset", 1), given.get("byte_offset", 0))
-        if start is None:
-            return _too_far_result(path)
-        page = _read_page(source, start, given)
+        return media_result(path, source, context) or _read_text(given, source)
     except UnicodeDecodeError:
-        return ToolResult(
-            text=f"{path} is not UTF-8 text. Read it with a command instead.",
-            is_error=True,
-            code="NOT_TEXT",
-        )
+        return not_text_result(path, context)
     except ReadRefused as fault:
         return file_error_result(fault.refusal)
-    return _read_result(given, source, start, page)
+
+
+def _read_text(given: dict[str, Any], source: Readable) -> ToolResult:
+    source.check_text()
+    start = _find_start(source, given.get("offset", 1), given.get("byte_offset", 0))
+    if start is None:
+        return _too_far_result(given["path"])
+    return _read_result(given, source, start, _read_page(source, start, given))
 
 
 def _find_start(source: Readable, line: int, skip: int) -> _Start | None:

@@ -6,6 +6,7 @@ import codecs
 import signal
 from typing import Any
 
+from codesdk.domain.media import is_binary, kind_of
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import ExecRequest, ExitKind, Process, Stream
 from codesdk.tools.command import command_argv
@@ -103,7 +104,11 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
             at, seen = min(offset, len(whole)), len(whole)
             data, note = whole[at : at + limit], ""
     is_last = found.over and process.result is not None and at + len(data) >= seen
-    text, size = _decode(data, is_last=is_last)
+    if is_binary(data):
+        note = f"[{len(data)} bytes of binary output ({kind_of(data).name}) are not shown]"
+        text, size = "", len(data)
+    else:
+        text, size = _decode(data, is_last=is_last)
     if "limit" not in given:
         while size_in_page(text) > room_beside() and len(data) > 1:
             data, is_last = data[: len(data) * room_beside() // size_in_page(text)], False

@@ -195,3 +195,32 @@ def test_a_client_whose_connection_drops_takes_the_result_up_again_and_nothing_r
     assert stack.worker.ran == ["workspace.read"]
     assert stack.types(session).count("tool.call.requested") == 1
     assert stolen == 404
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_answer_shows_its_images_and_links_to_what_only_claims_to_be_one(stack, helpers, mode):
+    session, token = stack.open_session()
+    image = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (10).to_bytes(4, "big") * 2 + b"\xff"
+    kept = (
+        keep(stack, session, image, "image/png", "call_1-image.png"),
+        keep(stack, session, b"GIF", "image/gif", "call_1-image-2"),
+        keep(stack, session, image.replace(b"\0\0\0\n", b"\0\0\xff\n"), "image/png", "call_1-image-3"),
+        keep(stack, session, image, "image/svg+xml", "call_1-image-4"),
+    )
+    stack.worker.answer = lambda _: ToolResult(text="a.png is a PNG image.", is_error=True, artifacts=kept)
+    (result,) = asks(stack, helpers, token, mode, lambda client: client.call_tool("workspace_read", {"path": "a"}))
+    assert [part.type for part in result.content] == ["text", "image", *["resource_link"] * 4]
+    assert (result.content[1].mime_type, base64.b64decode(result.content[1].data)) == ("image/png", image)
+    assert result.content[0].text.count("codesdk://") == 3
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_image_of_the_workspace_is_read_as_a_resource(stack, helpers, mode):
+    session, token = stack.open_session()
+    image = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (10).to_bytes(4, "big") * 2 + b"\xff"
+    kept = keep(stack, session, image, "image/png", "call_1-image.png")
+    about = {"path": "a.png", "content": "", "start_line": 0, "end_line": 0, "total_lines": 0, "truncated": False}
+    about |= {"sha256": None, "media": {"type": "image/png", "width": 10, "height": 10, "bytes": len(image)}}
+    stack.worker.answer = lambda _: ToolResult(text="a PNG image", structured=about, artifacts=(kept,))
+    (read,) = asks(stack, helpers, token, mode, lambda client: client.read_resource(uris.file_uri("a.png")))
+    assert (read.contents[0].mime_type, base64.b64decode(read.contents[0].blob)) == ("image/png", image)

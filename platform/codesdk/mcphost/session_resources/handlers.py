@@ -90,6 +90,10 @@ class ResourceHandlers:
             if (answer.meta or {}).get(DETAILS_KEY, {}).get("code") == "NOT_FOUND":
                 raise _not_found(ctx, uri)
             raise MCPError(types.INVALID_REQUEST, message, data=answer.meta)
+        image = next((part for part in answer.content if isinstance(part, types.ImageContent)), None)
+        if image is not None:
+            blob = types.BlobResourceContents(uri=uri, mime_type=image.mime_type, blob=image.data)
+            return types.ReadResourceResult(contents=[blob], ttl_ms=0, cache_scope="private")
         part = {name: found[name] for name in ("start_line", "end_line", "total_lines", "truncated") if name in found}
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=str(found.get("content", "")))],

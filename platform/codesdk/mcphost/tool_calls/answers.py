@@ -6,9 +6,10 @@ tool's output schema.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 
@@ -16,6 +17,7 @@ from codesdk.artifacts import StoredArtifact
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
+from codesdk.domain.media import MAX_IMAGE_BYTES, read_image
 from codesdk.errors import Fault
 from codesdk.mcphost.session_resources.uris import artifact_link, artifact_title, artifact_uri, is_text_type
 from codesdk.registry import Tool
@@ -27,6 +29,9 @@ COLLECT_TOOL = "collect_result"
 """Name of the tool that returns the result of an earlier call."""
 READ_TOOL = "workspace_read"
 """The tool that reads files and artifacts. Without it in the registry, files can't be read as resources."""
+MAX_IMAGES = 4
+"""Images that one answer shows; it links to the rest."""
+IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 RESULT_NAME = "-result.json"
 """End of the name of an artifact that repeats a large result for the log."""
 Answer = types.CallToolResult | types.InputRequiredResult
@@ -199,16 +204,41 @@ def named_artifacts(answer: Answer) -> tuple[str, ...]:
     return tuple((answer.meta or {}).get(DETAILS_KEY, {}).get("artifacts") or ())
 
 
-def add_artifacts(answer: Answer, artifacts: Sequence[StoredArtifact], protocol: str) -> Answer:
-    """The answer with how to read its artifacts, and with links to them if the client's protocol version has links."""
-    if not isinstance(answer, types.CallToolResult) or not artifacts:
+class ShownArtifact(NamedTuple):
+    """An artifact that an answer names."""
+
+    artifact: StoredArtifact
+    image: bytes | None = None
+    """Of an image that the answer shows, its bytes."""
+
+
+def may_show(artifact: StoredArtifact) -> bool:
+    """Whether an answer may show an artifact as an image, if its header agrees."""
+    return artifact.content_type in IMAGE_TYPES and 0 < artifact.size <= MAX_IMAGE_BYTES
+
+
+def is_image(content: bytes, content_type: str) -> bool:
+    """Whether bytes are an image of that type and of dimensions that clients take."""
+    image = read_image(content)
+    return image is not None and image.mime_type == content_type and image.fits
+
+
+def add_artifacts(answer: Answer, named: Sequence[ShownArtifact], protocol: str) -> Answer:
+    """The answer with its images, with how to read its other artifacts, and with links where the client has links."""
+    artifacts = [each.artifact for each in named if each.image is None]
+    if not isinstance(answer, types.CallToolResult) or not named:
         return answer
     content = list(answer.content)
     hints = [_read_hint(each) for each in artifacts if not each.name.endswith(RESULT_NAME)]
     if hints and isinstance(content[0], types.TextContent):
         content[0] = types.TextContent(text="\n".join((content[0].text, *hints)))
-    links = [artifact_link(each) for each in artifacts] if protocol >= _LINKS_SINCE else []
-    return answer.model_copy(update={"content": [*content, *links]})
+    images = [
+        types.ImageContent(data=base64.b64encode(each.image).decode(), mime_type=each.artifact.content_type)
+        for each in named
+        if each.image is not None
+    ]
+    links = [artifact_link(each.artifact) for each in named] if protocol >= _LINKS_SINCE else []
+    return answer.model_copy(update={"content": [*content, *images, *links]})
 
 
 def _read_hint(artifact: StoredArtifact) -> str:
