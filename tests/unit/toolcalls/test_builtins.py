@@ -188,11 +188,9 @@ def rg(*records, exit_code=0, stderr=b"", files=(("a.py", b"x = 1\ny = 2\n"),)):
 
 def test_a_search_gives_path_line_and_text():
     result = use("workspace.search", {"pattern": "x"}, rg(match(), {"type": "summary", "data": {}}))
-    assert result.text == "a.py:3:x = 1"
-    assert result.structured == {
-        "matches": [{"path": "a.py", "line": 3, "text": "x = 1"}],
-        "truncated": False,
-    }
+    assert result.text.startswith("a.py:3:x = 1\n[left out: hidden files")
+    assert result.structured["matches"] == [{"path": "a.py", "line": 3, "text": "x = 1"}]
+    assert not result.structured["truncated"]
 
 
 def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does():
@@ -206,7 +204,7 @@ def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does
 
 def test_a_search_without_a_match_is_no_error():
     result = use("workspace.search", {"pattern": "x"}, rg(exit_code=1))
-    assert (result.is_error, result.text) == (False, "No match.")
+    assert (result.is_error, result.text.split("\n")[0]) == (False, "No match.")
 
 
 def test_a_search_that_rg_refuses_says_why():
@@ -225,7 +223,7 @@ def test_names_and_lines_that_are_no_text_are_shown_somehow():
     record = match()
     record["data"]["path"] = {"bytes": base64.b64encode(b"\xff.py").decode()}
     room = rg(record, files=[("\udcff.py", b"x = 1\n")])
-    assert use("workspace.search", {"pattern": "x"}, room).text == "\ufffd.py:3:x = 1"
+    assert use("workspace.search", {"pattern": "x"}, room).text.startswith("\ufffd.py:3:x = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +248,7 @@ def test_a_line_that_is_not_in_the_workspace_is_left_out(record):
 
 def test_a_search_says_how_many_lines_it_left_out():
     result = use("workspace.search", {"pattern": "x"}, rg(match(text="gone\n"), match(line=1)))
-    assert result.text.endswith("[1 left out: their files changed meanwhile, or could not be read again]")
+    assert "[1 left out: their files changed meanwhile, or could not be read again]" in result.text
 
 
 @pytest.mark.parametrize(

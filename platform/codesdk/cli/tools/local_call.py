@@ -105,6 +105,7 @@ def _run(
             timeout_s=min(tool.timeout_s, profile.wall_s),
             on_output=lambda _chunk: None,
             limits=process_limits(tool.sandbox),
+            allows=lambda _given: True,
         )
         result = run_tool(tool, given, bench)
     finally:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
+from codesdk.domain.search_globs import is_exclusion, search_globs
 from codesdk.policy.matching.path_globs import ANY, spells_nothing
 from codesdk.policy.matching.word_paths import braces, code_paths, readings, word_paths
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
@@ -179,7 +180,9 @@ def _fields(fields: Mapping[str, Any]) -> Iterator[NamedPath]:
         if key in _PATCHES and isinstance(value, str):
             yield from (NamedPath(path, path) for path in patch_paths(value) if path != "/dev/null")
         elif key == "glob" and isinstance(value, str):
-            yield from (NamedPath(path, value) for path in braces(value) if not path.startswith("!"))
+            for pattern in search_globs(value):
+                if not is_exclusion(pattern):
+                    yield from (NamedPath(path, value) for path in braces(pattern))
         elif not is_content(name):
             yield from (NamedPath(text, text) for text in _strings(value))
 
@@ -207,10 +210,12 @@ def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
     if tool == "workspace.delete" and given.get("recursive") is True:
         yield ReadDirectory(path, path, "", hidden=True)
     if tool == "workspace.search":
-        # rg leaves hidden files out, unless a glob includes them; `*` includes all.
-        everything = isinstance(glob, str) and any(spells_nothing(one) for one in braces(glob))
-        if everything or glob is None:
-            yield ReadDirectory(path, path, "", hidden=everything)
+        # Hidden files are left out, unless the call asks for them or a glob includes them; `*` includes all.
+        only = [one for one in search_globs(glob) if not is_exclusion(one)] if isinstance(glob, str) else []
+        everything = any(spells_nothing(path) for one in only for path in braces(one))
+        hidden = given.get("hidden") is True
+        if everything or hidden or not only:
+            yield ReadDirectory(path, path, "", hidden=everything or hidden)
 
 
 def _continued(words: tuple[Word, ...]) -> Iterator[Word]:
