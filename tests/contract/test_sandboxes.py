@@ -32,6 +32,8 @@ from codesdk.sandbox.port import (
     ProcessLimits,
     Pty,
     SandboxMissing,
+    spell,
+    unspell,
 )
 from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
@@ -549,7 +551,32 @@ def test_a_listing_is_read_in_pages_and_by_a_glob(sandbox):
 def test_a_name_of_any_letters_is_kept(sandbox):
     name = "odd/äöü 漢字 \"'$(x)\n.txt"
     sandbox.files.write((FileWrite(path=name, content=b"x"),))
-    assert [entry.path for entry in sandbox.files.list("odd").entries] == [name]
+    (listed,) = sandbox.files.list("odd").entries
+    assert listed.path == name.replace("\n", "\\x0a")
+    assert [sandbox.files.read(path).data for path in (name, listed.path)] == [b"x", b"x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("new\nline", "new\\x0aline"),
+        ("tab\tand\x1b[31m\x7f", "tab\\x09and\\x1b[31m\\x7f"),
+        ("back\\slash", "back\\slash"),
+        ("\\x0a", "\\x5cx0a"),
+        ("\\x5cx0a\n", "\\x5cx5cx0a\\x0a"),
+        ("\\x41", "\\x41"),
+        ("\\xFF", "\\xFF"),
+    ],
+)
+def test_the_spelling_of_a_name_in_a_list_is_that_of_every_operation(sandbox, name, spelled):
+    files = sandbox.files
+    assert (unspell(spelled), spell(name)) == (name, spelled)
+    assert not isinstance(files.write((FileWrite(path=f"spelled/{spelled}", content=b"x"),)), FileRefused)
+    assert [entry.path for entry in files.list("spelled").entries] == [f"spelled/{spelled}"]
+    assert files.read(f"spelled/{spelled}").data == b"x"
+    assert files.move(f"spelled/{spelled}", f"spelled/2{spelled}").path == f"spelled/2{spelled}"
+    assert files.delete(f"spelled/2{spelled}") == 1
+    assert files.list("spelled").entries == ()
 
 
 def test_a_directory_is_made_with_those_above_it_and_twice_is_no_error(sandbox):

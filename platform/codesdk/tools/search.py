@@ -22,7 +22,7 @@ from codesdk.domain.search_globs import is_exclusion, search_globs
 from codesdk.domain.tool_results import ToolResult
 from codesdk.domain.work_budget import WorkBudget
 from codesdk.sandbox.egress.rules import DENY_ALL
-from codesdk.sandbox.port import Chunk, ExitKind, FileInfo, FileKind, FileRefused
+from codesdk.sandbox.port import Chunk, ExitKind, FileInfo, FileKind, FileRefused, spell, unspell
 from codesdk.tools.context import ToolContext, file_error_result
 from codesdk.tools.pages import next_page, room_beside, size_in_page
 
@@ -61,6 +61,9 @@ class _Match(NamedTuple):
     text: str
 
 
+_INSTEAD = {"SYMLINK": "what it points to", "INVALID_PATH": "the directory above it"}
+
+
 class _Scope(NamedTuple):
     """What one search looks at."""
 
@@ -86,9 +89,11 @@ def search(given: dict[str, Any], context: ToolContext) -> ToolResult:
     there = context.files.stat(place)
     if isinstance(there, FileRefused):
         return file_error_result(there)
-    if there.kind is FileKind.SYMLINK:
-        text = f"{place} is a symbolic link; search what it points to."
-        return ToolResult(text=text, is_error=True, code="SYMLINK")
+    if there.kind is FileKind.SYMLINK or unspell(place) != place:
+        code, why = (
+            ("SYMLINK", "is a symbolic link") if there.kind is FileKind.SYMLINK else ("INVALID_PATH", "is an odd name")
+        )
+        return ToolResult(text=f"{place} {why}; search {_INSTEAD[code]}.", is_error=True, code=code)
     scope = _scope(given, place, there, context)
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
 
@@ -130,7 +135,7 @@ def _scope(given: dict[str, Any], place: str, there: FileInfo, context: ToolCont
         for entry in entries
         # rg would follow a link that it's given by name. What git keeps in .git is no text of the workspace.
         if entry.kind in (FileKind.FILE, FileKind.DIRECTORY)
-        if posixpath.basename(entry.path) != ".git" and entry.path.isprintable() and "\\" not in entry.path
+        if posixpath.basename(entry.path) != ".git" and unspell(entry.path) == entry.path
     )
     return _Scope((place, *(path for path in named if context.allows({**given, "path": path}))), hidden=False)
 
@@ -160,7 +165,7 @@ class _Shown:
 
 
 def _path_text(path: bytes) -> str:
-    return path.decode("utf-8", "replace").removeprefix("./")
+    return spell(path).removeprefix("./")
 
 
 def _left_out(given: dict[str, Any], scope: _Scope, binaries: list[str], unreadable: int) -> list[str]:
@@ -306,7 +311,7 @@ class _Verifier:
         """Empty for what can't be read."""
         if self._budget.left <= 0:
             return b""
-        found = self._context.files.read(path.decode("utf-8", "surrogateescape"), offset=offset, length=length)
+        found = self._context.files.read(spell(path), offset=offset, length=length)
         if isinstance(found, FileRefused):
             return b""
         self._budget.spend(len(found.data))

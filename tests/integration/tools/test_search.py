@@ -33,10 +33,9 @@ def test_lines_are_found_again_whatever_their_files_encoding(sandbox):
         ("long", 2, "needlexx"),
         ("long", 3, "needle"),
         ("utf-16", 2, "needle é"),
-        ("\ufffd", 1, "needle"),
+        ("\\xff", 1, "needle"),
     ]
     assert "their files changed meanwhile" not in result.text
-    python(sandbox, r"import os; os.unlink(b'\xff')")
 
 
 def test_hidden_ignored_and_binary_files_are_searched_as_the_call_says(sandbox):

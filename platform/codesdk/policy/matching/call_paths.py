@@ -21,6 +21,7 @@ from codesdk.policy.shell.nested_command_wrappers import AWKS, WRAPPERS
 from codesdk.policy.shell.words import Word, unquote
 
 _COMMANDS = frozenset(("command", "argv", "stdin"))
+_PATHS = frozenset(("path", "target", "cwd"))
 _PATCHES = frozenset(("patch", "diff"))
 _CONTENT = frozenset(
     [
@@ -184,7 +185,11 @@ def _fields(fields: Mapping[str, Any]) -> Iterator[NamedPath]:
                 if not is_exclusion(pattern):
                     yield from (NamedPath(path, value) for path in braces(pattern))
         elif not is_content(name):
-            yield from (NamedPath(text, text) for text in _strings(value))
+            # A name may hold a newline: what is certainly a path counts with it.
+            texts = (
+                (value,) if key in _PATHS and isinstance(value, str) and len(value) <= _MAX_PATH else _strings(value)
+            )
+            yield from (NamedPath(text, text) for text in texts)
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -45,7 +45,7 @@ class FileRefused(FrozenModel):
 
 
 class FileInfo(FrozenModel):
-    """A directory entry. `path` is relative to the workspace and uses `/`."""
+    """A directory entry. `path` is relative to the workspace, uses `/` and is spelled by `spell`."""
 
     path: str
     kind: FileKind
@@ -202,7 +202,10 @@ class FileFingerprint(FrozenModel):
 
 
 class Files(Protocol):
-    """Files in the workspace, with the tool user's rights. Symlinks can't lead out of it."""
+    """Files in the workspace, with the tool user's rights. Symlinks can't lead out of it.
+
+    Paths are names, or what `spell` makes of them.
+    """
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Read up to `length` bytes from `offset` (None: the profile's `max_read_bytes`)."""

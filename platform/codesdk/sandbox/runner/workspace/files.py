@@ -7,6 +7,7 @@ import os
 import stat
 
 from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.names import spell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of, relative
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # non-blocking: opening a FIFO must not hang the file thread
@@ -35,11 +36,6 @@ def temporary_name() -> str:
     return name
 
 
-def printable(name: str) -> str:
-    r"""Return a name as text, with bytes that aren't UTF-8 as `\xNN`."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
 def describe(path: str, status: os.stat_result) -> Info:
     """Describe one entry, with the fields of `port.FileInfo`."""
     mode = status.st_mode
@@ -48,7 +44,7 @@ def describe(path: str, status: os.stat_result) -> Info:
         if test(mode):
             kind = word
     return {
-        "path": printable(path),
+        "path": spell(path),
         "kind": kind,
         "size": status.st_size,
         "mode": stat.S_IMODE(mode),
@@ -154,7 +150,7 @@ def _with_path(path: str, refused: OperationRefused, done: list[Info]) -> Operat
     message = refused.message
     if done:
         message += "; already applied: " + ", ".join(str(info["path"]) for info in done[:10])
-    return OperationRefused(refused.error, message, path)
+    return OperationRefused(refused.error, message, spell(path))
 
 
 def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:

@@ -13,6 +13,7 @@ import stat
 import time
 
 from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.names import spell, unspell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, relative
 
 TYPE_CHECKING = False
@@ -52,6 +53,7 @@ def fingerprint_files(root: Root, names: list[list[str]]) -> list[Fingerprint]:
 
 
 def _fingerprint(root: Root, path: str, directory: str, left: int) -> Fingerprint:
+    path, directory = unspell(path), unspell(directory)
     try:
         base = root.open(relative(directory, root.workspace), os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -73,7 +75,7 @@ def _fingerprint(root: Root, path: str, directory: str, left: int) -> Fingerprin
 
 def _describe(fd: int, left: int) -> Fingerprint:
     where = "/proc/self/fd/" + str(fd)
-    real, about = os.fsencode(os.readlink(where)).decode("utf-8", "backslashreplace"), os.fstat(fd)
+    real, about = spell(os.readlink(where)), os.fstat(fd)
     if stat.S_ISDIR(about.st_mode):
         return ["directory", real, None, 0]
     is_virtual = real.startswith(_VIRTUAL_FILE_SYSTEMS) and not real.startswith(_SHARED_MEMORY)
