@@ -221,15 +221,19 @@ class McpHost:
                 answer = await self._collect(params.arguments or {}, caller)
             else:
                 answer = await self._calls.run(tool, params.arguments or {}, caller)
-            return await self._add_artifacts(answer, caller.subject, ctx.protocol_version)
+            answer = await self._add_artifacts(answer, caller.subject, ctx.protocol_version)
+            return answers.with_wire_names(answer, self._tool_names(caller.subject))
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
             raise _internal_error(params.name) from fault
         except Fault as fault:
-            return answers.refused(fault)
+            return answers.with_wire_names(answers.refused(fault), self._tool_names(caller.subject))
         except Exception as error:
             raise _internal_error(params.name) from error
+
+    def _tool_names(self, subject: Subject) -> dict[str, str]:
+        return {tool.name: tool.wire_name for tool in self._registry.of(subject.tenant_id).tools()}
 
     async def _add_artifacts(self, answer: Answer, subject: Subject, protocol: str) -> Answer:
         """The answer with how to read its artifacts, if it names any."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-from codesdk.documents import nearest
+from codesdk.registry.arguments import meant
 from codesdk.registry.schema_safety import check_schema, compile_validator
 
 MAX_WORK = 50_000_000
@@ -68,7 +68,7 @@ class CompiledSchema:
             case "additionalProperties" | "unevaluatedProperties":
                 known = sorted(owner.get("properties", {})) if isinstance(owner, dict) else []
                 unexpected = [str(name) for name in kind.get("unexpected", [])]
-                near = nearest(unexpected[0], known) if unexpected else None
+                near = meant(unexpected[0], known) if unexpected else None
                 hint = (
                     f" (`{near}` instead of `{unexpected[0]}`?)"
                     if near

@@ -45,7 +45,7 @@ def start(given: dict[str, Any], context: ToolContext) -> ToolResult:
     running = [item for item in known if item.result is None and item.call != name]
     # One that an earlier worker started for this call is answered for: the refusal says that nothing was started.
     if len(running) >= MAX_RUNNING and all(item.call != name for item in known):
-        text = f"{len(running)} processes run in the background, and no more can: end one with process.signal."
+        text = f"{len(running)} processes run in the background, and no more can: end one with process_signal."
         return ToolResult(text=text, is_error=True, code="TOO_MANY_PROCESSES")
     _evict_ended(known, context)
     request = ExecRequest(
@@ -164,7 +164,7 @@ def _evict_ended(known: tuple[Process, ...], context: ToolContext) -> None:
 
 
 def _no_such_process(name: str) -> ToolResult:
-    text = f"There is no process {name}: it was never started here, or is forgotten (process.list shows what there is)."
+    text = f"There is no process {name}: it was never started here, or is forgotten (process_list shows what there is)."
     return ToolResult(text=text, is_error=True, code="NO_SUCH_PROCESS")
 
 

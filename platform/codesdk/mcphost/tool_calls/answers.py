@@ -7,7 +7,8 @@ tool's output schema.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 RESULT_NAME = "-result.json"
 """End of the name of an artifact that repeats a large result for the log."""
 Answer = types.CallToolResult | types.InputRequiredResult
+_DOTTED = re.compile(r"(?<![\w.-])[a-z][a-z0-9-]*(?:\.[a-z][a-z0-9_-]*)+(?![\w-])")
 _LINKS_SINCE = "2025-06-18"
 """The protocol version that introduced resource links."""
 
@@ -195,6 +197,24 @@ def refused(fault: Fault) -> types.CallToolResult:
         "details": fault.details or None,
     }
     return _result(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
+
+
+def with_wire_names(answer: Answer, names: Mapping[str, str]) -> Answer:
+    """The answer of a call that didn't run, with the names of tools that the client knows. A result is left as it is."""
+    if not isinstance(answer, types.CallToolResult):
+        return answer
+    if (answer.meta or {}).get(DETAILS_KEY, {}).get("status") in ("completed", "failed"):
+        return answer
+    content = [
+        types.TextContent(text=to_wire_names(part.text, names)) if isinstance(part, types.TextContent) else part
+        for part in answer.content
+    ]
+    return answer.model_copy(update={"content": content})
+
+
+def to_wire_names(text: str, names: Mapping[str, str]) -> str:
+    """The text with each name of a tool as clients know it."""
+    return _DOTTED.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def named_artifacts(answer: Answer) -> tuple[str, ...]:
