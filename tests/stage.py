@@ -356,6 +356,7 @@ class Stage:
             confirm=confirm,
             flush_timer=flush_timer,
             output_rate=output_rate,
+            decide=CallDecisions(FixedBundle(chosen or self.bundle, self.rules), self.approval_service).by_policy,
         )
 
     def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:

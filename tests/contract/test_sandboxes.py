@@ -32,6 +32,8 @@ from codesdk.sandbox.port import (
     ProcessLimits,
     Pty,
     SandboxMissing,
+    spell,
+    unspell,
 )
 from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
@@ -529,15 +531,52 @@ def test_a_listing_is_sorted_and_goes_to_its_depth_and_says_when_it_was_cut(sand
         sandbox.files.write((FileWrite(path=f"listed/{name}", content=b"1"),))
     assert [entry.path for entry in sandbox.files.list("listed").entries] == ["listed/a", "listed/b", "listed/c"]
     deep = sandbox.files.list("listed", depth=2)
-    assert [entry.path for entry in deep.entries] == ["listed/a", "listed/a/x", "listed/b", "listed/c"]
+    assert [entry.path for entry in deep.entries] == ["listed/a", "listed/b", "listed/c", "listed/a/x"]
     cut = sandbox.files.list("listed", limit=2)
-    assert (len(cut.entries), cut.truncated) == (2, True)
+    assert (len(cut.entries), cut.total, cut.truncated) == (2, 3, True)
+
+
+def test_a_listing_is_read_in_pages_and_by_a_glob(sandbox):
+    names = [f"paged/{part}/{number}.{kind}" for part in "ab" for number in range(3) for kind in ("py", "txt")]
+    sandbox.files.write(tuple(FileWrite(path=name, content=b"") for name in names))
+    asked = {"depth": 2, "limit": 4, "glob": "*.py"}
+    pages = [sandbox.files.list("paged", offset=offset, **asked) for offset in (0, 4, 8)]
+    listed = [entry.path for page in pages for entry in page.entries]
+    assert listed == [name for name in sorted(names) if name.endswith(".py")]
+    assert [(page.total, page.truncated) for page in pages] == [(6, True), (6, False), (6, False)]
+    below = sandbox.files.list("paged", depth=2, glob="b/[0-1].{txt,md}").entries
+    assert [entry.path for entry in below] == ["paged/b/0.txt", "paged/b/1.txt"]
 
 
 def test_a_name_of_any_letters_is_kept(sandbox):
     name = "odd/äöü 漢字 \"'$(x)\n.txt"
     sandbox.files.write((FileWrite(path=name, content=b"x"),))
-    assert [entry.path for entry in sandbox.files.list("odd").entries] == [name]
+    (listed,) = sandbox.files.list("odd").entries
+    assert listed.path == name.replace("\n", "\\x0a")
+    assert [sandbox.files.read(path).data for path in (name, listed.path)] == [b"x", b"x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("new\nline", "new\\x0aline"),
+        ("tab\tand\x1b[31m\x7f", "tab\\x09and\\x1b[31m\\x7f"),
+        ("back\\slash", "back\\slash"),
+        ("\\x0a", "\\x5cx0a"),
+        ("\\x5cx0a\n", "\\x5cx5cx0a\\x0a"),
+        ("\\x41", "\\x41"),
+        ("\\xFF", "\\xFF"),
+    ],
+)
+def test_the_spelling_of_a_name_in_a_list_is_that_of_every_operation(sandbox, name, spelled):
+    files = sandbox.files
+    assert (unspell(spelled), spell(name)) == (name, spelled)
+    assert not isinstance(files.write((FileWrite(path=f"spelled/{spelled}", content=b"x"),)), FileRefused)
+    assert [entry.path for entry in files.list("spelled").entries] == [f"spelled/{spelled}"]
+    assert files.read(f"spelled/{spelled}").data == b"x"
+    assert files.move(f"spelled/{spelled}", f"spelled/2{spelled}").path == f"spelled/2{spelled}"
+    assert files.delete(f"spelled/2{spelled}") == 1
+    assert files.list("spelled").entries == ()
 
 
 def test_a_directory_is_made_with_those_above_it_and_twice_is_no_error(sandbox):

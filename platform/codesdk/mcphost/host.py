@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from codesdk.approvals import ApprovalService
-from codesdk.artifacts import ArtifactService
+from codesdk.artifacts import ArtifactService, ArtifactUnknown
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
@@ -39,7 +39,7 @@ from codesdk.mcphost.server.throttle import Throttle
 from codesdk.mcphost.session_resources.handlers import ResourceHandlers, reject_cursor
 from codesdk.mcphost.session_resources.subscriptions import ResourceSubscriptions
 from codesdk.mcphost.tool_calls import answers
-from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, Answer
+from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, MAX_IMAGES, Answer, ShownArtifact
 from codesdk.mcphost.tool_calls.caller import (
     Caller,
     ClientElicitor,
@@ -105,6 +105,7 @@ class McpHost:
         self.resource = resource
         self._registry = registry
         self._results = results
+        self._artifacts = artifacts
         self._bundles = bundles
         self._instructions = instructions
         self._token_limiter = CapacityLimiter(THREADS)
@@ -229,15 +230,42 @@ class McpHost:
                 answer = await self._collect(params.arguments or {}, caller)
             else:
                 answer = await self._calls.run(tool, params.arguments or {}, caller)
-            return answers.add_artifact_links(answer, ctx.protocol_version)
+            answer = await self._add_artifacts(answer, caller.subject, ctx.protocol_version)
+            return answers.with_wire_names(answer, self._tool_names(caller.subject))
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
             raise _internal_error(params.name) from fault
         except Fault as fault:
-            return answers.refused(fault)
+            return answers.with_wire_names(answers.refused(fault), self._tool_names(caller.subject))
         except Exception as error:
             raise _internal_error(params.name) from error
+
+    def _tool_names(self, subject: Subject) -> dict[str, str]:
+        return {tool.name: tool.wire_name for tool in self._registry.of(subject.tenant_id).tools()}
+
+    async def _add_artifacts(self, answer: Answer, subject: Subject, protocol: str) -> Answer:
+        """The answer with how to read its artifacts, if it names any."""
+        named = answers.named_artifacts(answer)
+        if not named:
+            return answer
+        try:
+            found = await to_thread.run_sync(self._find_artifacts, subject, named, limiter=self._token_limiter)
+        except Fault as fault:  # the database is away; the answer itself is known, and has their ids
+            _log.info("the artifacts of an answer cannot be described: %s", fault)
+            return answer
+        return answers.add_artifacts(answer, found, protocol)
+
+    def _find_artifacts(self, subject: Subject, named: tuple[str, ...]) -> list[ShownArtifact]:
+        found: list[ShownArtifact] = []
+        for name in named:
+            with suppress(ArtifactUnknown):  # removed since
+                artifact = self._artifacts.find(subject.tenant_id, name)
+                is_one_more = sum(each.image is not None for each in found) < MAX_IMAGES
+                content = self._artifacts.read(artifact) if is_one_more and answers.may_show(artifact) else b""
+                is_shown = answers.is_image(content, artifact.content_type)
+                found.append(ShownArtifact(artifact, content if is_shown else None))
+        return found
 
     async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:
         call = tool_list.call_id_argument(arguments)

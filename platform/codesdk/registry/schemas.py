@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-from codesdk.documents import nearest
+from codesdk.registry.arguments import meant
 from codesdk.registry.schema_safety import check_schema, compile_validator
 
 MAX_WORK = 50_000_000
@@ -68,7 +68,7 @@ class CompiledSchema:
             case "additionalProperties" | "unevaluatedProperties":
                 known = sorted(owner.get("properties", {})) if isinstance(owner, dict) else []
                 unexpected = [str(name) for name in kind.get("unexpected", [])]
-                near = _known_name(unexpected[0], known) if unexpected else None
+                near = meant(unexpected[0], known) if unexpected else None
                 hint = (
                     f" (`{near}` instead of `{unexpected[0]}`?)"
                     if near
@@ -102,26 +102,6 @@ class CompiledSchema:
             except (KeyError, IndexError, TypeError):
                 return {}
         return node
-
-
-_SYNONYMS = {
-    **dict.fromkeys(("file_path", "filepath", "file", "filename", "target_file", "absolute_path"), "path"),
-    **dict.fromkeys(("old_string", "old_str", "oldstring", "search", "find"), "old_text"),
-    **dict.fromkeys(("new_string", "new_str", "newstring", "replace", "replacement"), "new_text"),
-    **dict.fromkeys(("diff", "patch_text", "patchtext", "unified_diff"), "patch"),
-    "input": "patch",
-    **dict.fromkeys(("text", "contents", "file_text"), "content"),
-    **dict.fromkeys(("cmd", "script"), "command"),
-    "replaceall": "replace_all",
-    "multiple": "replace_all",
-}
-"""What agents' own tools call these arguments, in lower case."""
-
-
-def _known_name(name: str, known: list[str]) -> str | None:
-    """The argument that is meant by another name."""
-    meant = _SYNONYMS.get(name.lower())
-    return meant if meant in known else nearest(name, known)
 
 
 _LIMITS = {

@@ -9,6 +9,7 @@ from typing import Any
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Classification, Obligations, SandboxBounds, combine_obligations
 from codesdk.domain.tool_results import wire_name
+from codesdk.registry.arguments import normalize
 from codesdk.registry.faults import InvalidInput, InvalidOutput
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template
 from codesdk.registry.schemas import CompiledSchema
@@ -54,6 +55,10 @@ class Tool:
     def starts_background_process(self) -> bool:
         """Whether what it starts outlives its call."""
         return isinstance(self.runs, Builtin) and self.runs.builtin == "process.start"
+
+    def normalize(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """An input as it is checked, decided, recorded and run: see `arguments.normalize`."""
+        return normalize(given, self.input_schema)
 
     def check_input(self, given: Mapping[str, Any]) -> None:
         """Check that an input matches the schema and can be turned into a command line.

@@ -9,13 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, ArtifactUnknown, StoredArtifact
 from codesdk.domain.byte_rate import ByteBuckets
-from codesdk.domain.calls import CallState, IllegalTransition
+from codesdk.domain.calls import CallState, IllegalTransition, ToolCall
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import Redaction
+from codesdk.domain.decisions import Decision, Effect, Redaction
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.quotas import QuotaExceeded
+from codesdk.domain.subjects import Subject
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
@@ -45,6 +46,7 @@ from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
 from codesdk.tools import (
     DEFAULT_PROCESS_LIFETIME_S,
     Attachment,
+    StoredOutput,
     ToolContext,
     acts_only_in_last_request,
     files_changed_result,
@@ -57,6 +59,8 @@ from codesdk.tools.processes import call_id_of_process
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_TEXT_OUTPUT = (".txt", "text/plain; charset=utf-8")
+_BINARY_OUTPUT = (".bin", "application/octet-stream")
 _OUTPUT_POINTER = "/text"
 """Where the result of process.read has the output."""
 
@@ -64,6 +68,9 @@ RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 REPAIR_TIMEOUT_S = 600.0
 """How long a fault that doesn't pass by itself (a wrong login, a read-only database) may take to be fixed."""
+
+
+Decide = Callable[[ToolCall, Tool, Subject], Decision]
 
 
 class Execution:
@@ -83,13 +90,17 @@ class Execution:
         confirm: Callable[[], None] = lambda: None,
         flush_timer: FlushTimer | None = None,
         output_rate: ByteBuckets | None = None,
+        decide: Decide | None = None,
     ) -> None:
-        """`secret_problem`: why a tenant's secret can't be used, never its value; `sources`: MCP servers.
+        """`decide`: what policy says of other calls that a tool has in mind; None: there is no policy.
+
+        `secret_problem`: why a tenant's secret can't be used, never its value; `sources`: MCP servers.
 
         `confirm`: called just before a call goes to an MCP server; raises if another worker owns the host.
         `flush_timer`, `output_rate`: as for `OutputLog`.
         """
         self._output_rate = output_rate
+        self._decide = decide
         self._flush_timer = flush_timer or FlushTimer(clock)
         self._lost_attempts = lost_attempts
         self._confirm = confirm
@@ -301,6 +312,9 @@ class Execution:
             on_output=_discard if limits.withholds_output else output.add,
             attach=_discard if limits.withholds_output else output.attached.append,
             redactor=limits.redactor,
+            find_output=partial(self._find_output, stored),
+            allows=partial(self._allows, stored, tool),
+            denies_read=partial(self._denies_read, stored),
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
             self._cancel_previous_attempt(stored, sandbox)
@@ -337,6 +351,35 @@ class Execution:
             raise
         except Fault as fault:
             _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
+
+    def _allows(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> bool:
+        if self._decide is None:
+            return False
+        call = stored.call.model_copy(update={"input": given})
+        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
+        # What policy demands of the other input only, such as a redaction, would not be done.
+        return derived.effect is Effect.ALLOW and derived.obligations == own.obligations
+
+    def _denies_read(self, stored: CallRecord, path: str) -> bool:
+        reader = self._registry.of(stored.tenant_id).find("workspace.read")
+        if self._decide is None or reader is None:
+            return False
+        call = stored.call.model_copy(update={"name": reader.name, "input": {"path": path}})
+        return self._decide(call, reader, stored.subject).effect is Effect.DENY
+
+    def _find_output(self, stored: CallRecord, artifact_id: str) -> StoredOutput | None:
+        try:
+            artifact = self._artifacts.find(stored.tenant_id, artifact_id)
+        except ArtifactUnknown:
+            return None
+        if artifact.session_id != stored.subject.session_id:
+            return None
+
+        def read(offset: int, length: int) -> bytes:
+            start = min(offset, artifact.size)
+            return b"".join(self._artifacts.stream(artifact, start, min(length, artifact.size - start)))
+
+        return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
 
     def _run_on_source(
         self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sent: Callable[[], None]
@@ -404,7 +447,8 @@ class Execution:
             if count is not None and count.bytes:
                 whole = output.whole(name, count.bytes)
                 if count.bytes > count.shown or not _is_text(whole):
-                    streams.append(Attachment(f"{name}.bin", "application/octet-stream", whole))
+                    ending, content_type = _TEXT_OUTPUT if _is_text(whole) else _BINARY_OUTPUT
+                    streams.append(Attachment(name + ending, content_type, whole))
         return tuple(
             self._keep(stored, item.content, item.name, item.content_type) for item in (*streams, *output.attached)
         )

@@ -139,6 +139,8 @@ class Pipeline:
         tool = self._registry.of(subject.tenant_id).resolve(name)
         if tool.withheld:
             raise ToolWithheld(tool.name, tool.withheld)
+        # From here on nobody sees what the client sent: policy, the record and the tool have the same input.
+        arguments = tool.normalize(arguments)
         content = canonical_json(arguments)
         tool.check_input(arguments)
         call = ToolCall(

@@ -6,14 +6,20 @@ import codecs
 import signal
 from typing import Any
 
+from codesdk.domain.media import is_binary, kind_of
 from codesdk.domain.tool_results import ToolResult, Truncation
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
 from codesdk.tools.context import ToolContext, files_changed_result
+from codesdk.tools.pages import room_beside, size_in_page
 
 # Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
 SHELL = ("bash", "--noprofile", "--norc", "-c")
 _SHELL_SIGNALS = 128
 """A shell's exit code for a command that a signal ended, less the signal's number."""
+
+
+MIN_SHOWN = 256
+"""Bytes of a stream that are shown at least."""
 
 
 class Excerpt:
@@ -51,10 +57,29 @@ class Excerpt:
         self._head_limit = len(self._head)  # what follows is shown as the tail, and nothing from before it is
         self._tail.clear()
 
+    def fit(self, room: int) -> None:
+        """Show less, so that the text takes at most `room` bytes of a result's page."""
+        shown = self._head_limit + self._tail_limit
+        while (taken := size_in_page(self.text())) > room and shown > MIN_SHOWN:
+            shown = max(MIN_SHOWN, min(shown - 1, self.shown) * room // taken)
+            head, tail = bytes(self._head), bytes(self._tail)
+            if not self.cut:
+                head, tail = head + tail, head + tail
+            self._head_limit, self._tail_limit = shown // 2, shown - shown // 2
+            self._head, self._tail = bytearray(head[: self._head_limit]), bytearray(tail[-self._tail_limit :])
+
     @property
     def cut(self) -> bool:
         """Whether anything is left out."""
         return self._total > len(self._head) + min(len(self._tail), self._tail_limit)
+
+    @property
+    def binary_note(self) -> str:
+        """What is shown instead of output that is no text; empty if it is text."""
+        head, tail = self._parts()
+        if not (is_binary(head) or is_binary(tail)):
+            return ""
+        return f"[{self._total} bytes of binary output ({kind_of(head).name}) are not shown; the artifact has them]"
 
     @property
     def shown(self) -> int:
@@ -127,7 +152,8 @@ def run_command(
         return files_changed_result(result.error)
     excerpts["stdout"].end(result.stdout.bytes)
     excerpts["stderr"].end(result.stderr.bytes)
-    stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
+    fit_page(excerpts["stdout"], excerpts["stderr"])
+    stdout, stderr = (each.binary_note or each.text() for each in excerpts.values())
     ending = _exit_note(result, context)
     structured = {
         "exit_code": result.exit_code,
@@ -137,7 +163,7 @@ def run_command(
         "stderr": stderr,
         "stdout_bytes": result.stdout.bytes,
         "stderr_bytes": result.stderr.bytes,
-        "truncated": excerpts["stdout"].cut or excerpts["stderr"].cut,
+        "truncated": any(each.cut or each.binary_note for each in excerpts.values()),
         "duration_ms": round(result.duration_s * 1000),
     }
     failed = result.kind is not ExitKind.EXITED or result.exit_code != 0
@@ -150,6 +176,16 @@ def run_command(
         stdout=_truncation(result.stdout, excerpts["stdout"]),
         stderr=_truncation(result.stderr, excerpts["stderr"]),
     )
+
+
+def fit_page(*excerpts: Excerpt) -> None:
+    """Let excerpts share a result's page: one that needs less than its part leaves the rest to the others."""
+    room = room_beside()
+    for left, excerpt in zip(
+        range(len(excerpts), 0, -1), sorted(excerpts, key=lambda each: size_in_page(each.text())), strict=True
+    ):
+        excerpt.fit(room // left)
+        room -= size_in_page(excerpt.text())
 
 
 def _exit_note(result: ExecResult, context: ToolContext) -> str:
@@ -193,4 +229,5 @@ def _limit_exceeded_text(kind: ExitKind, context: ToolContext) -> str:
 
 
 def _truncation(count: OutputCount, excerpt: Excerpt) -> Truncation:
-    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped, gap=count.gap)
+    shown = 0 if excerpt.binary_note else excerpt.shown
+    return Truncation(bytes=count.bytes, shown=shown, dropped=count.dropped, gap=count.gap)

@@ -40,8 +40,32 @@ class Attachment(NamedTuple):
     content: bytes
 
 
+class StoredOutput(NamedTuple):
+    """An artifact of the session, as a tool reads it."""
+
+    name: str
+    content_type: str
+    size: int
+    read: Callable[[int, int], bytes]
+    """Up to so many bytes from an offset on."""
+
+
 def _discard(_attachment: Attachment) -> None:
     """For a call whose artifacts are not kept."""
+
+
+def _never(_given: dict[str, Any]) -> bool:
+    """For a call whose tool may do nothing but what was decided."""
+    return False
+
+
+def _nothing(_path: str) -> bool:
+    """For a call without policy."""
+    return False
+
+
+def _no_outputs(_artifact: str) -> None:
+    """For a call that reads no artifacts."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +86,12 @@ class ToolContext:
     """What policy lowers for this call's processes."""
     attach: Callable[[Attachment], None] = _discard
     """Keeps something as an artifact of the call, when it ends."""
+    find_output: Callable[[str], StoredOutput | None] = _no_outputs
+    """An artifact of the call's session by its id; None if the session has no such artifact."""
+    allows: Callable[[dict[str, Any]], bool] = _never
+    """Whether policy lets this tool run with another input, without asking anybody."""
+    denies_read: Callable[[str], bool] = _nothing
+    """Whether policy denies to read a file by that path."""
     expected: Mapping[str, str] = field(default_factory=dict)
     """What files must hold for a write to land, by path: those that a preview changed, as they were then."""
     taken_up: bool = False

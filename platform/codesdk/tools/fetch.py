@@ -17,6 +17,7 @@ from codesdk.sandbox.egress.intersection import restrict_to_hosts
 from codesdk.sandbox.egress.rules import HTTP_PORT, HTTPS_PORT, EgressRules, Protocol
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind
 from codesdk.tools.context import Attachment, ToolContext
+from codesdk.tools.pages import fit_text, room_beside
 
 DEFAULT_BYTES = 1024 * 1024
 """Bytes of a body that are read where the caller names no other number."""
@@ -144,7 +145,8 @@ def _response_result(given: dict[str, Any], head: dict[str, Any], body: bytes, c
     if context.redactor is not None:
         body = context.redactor.clean(body, is_cut=bool(head["cut"]))
     whole = _decode_body(body, content_type, cut=bool(head["cut"]))
-    shown = None if whole is None else whole[: context.profile.show_output_bytes]
+    room = room_beside(json.dumps([headers, head["redirects"], head["location"], str(head["url"])]))
+    shown = None if whole is None else fit_text(whole[: context.profile.show_output_bytes], room)
     artifact = shown is None or shown != whole
     if artifact:
         media = _MEDIA_TYPE.match(content_type.lower())

@@ -6,10 +6,12 @@ import codecs
 import signal
 from typing import Any
 
+from codesdk.domain.media import is_binary, kind_of
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import ExecRequest, ExitKind, Process, Stream
 from codesdk.tools.command import command_argv, signal_text
 from codesdk.tools.context import ToolContext, files_changed_result
+from codesdk.tools.pages import next_page, room_beside, size_in_page
 from codesdk.tools.redacted_output import read_retained_output
 
 PREFIX = "prc_"
@@ -45,7 +47,7 @@ def start(given: dict[str, Any], context: ToolContext) -> ToolResult:
     running = [item for item in known if item.result is None and item.call != name]
     # One that an earlier worker started for this call is answered for: the refusal says that nothing was started.
     if len(running) >= MAX_RUNNING and all(item.call != name for item in known):
-        text = f"{len(running)} processes run in the background, and no more can: end one with process.signal."
+        text = f"{len(running)} processes run in the background, and no more can: end one with process_signal."
         return ToolResult(text=text, is_error=True, code="TOO_MANY_PROCESSES")
     _evict_ended(known, context)
     request = ExecRequest(
@@ -105,7 +107,15 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
             at, seen = min(offset, len(whole)), len(whole)
             data, note = whole[at : at + limit], ""
     is_last = found.over and process.result is not None and at + len(data) >= seen
-    text, size = _decode(data, is_last=is_last)
+    if is_binary(data):
+        note = f"[{len(data)} bytes of binary output ({kind_of(data).name}) are not shown]"
+        text, size = "", len(data)
+    else:
+        text, size = _decode(data, is_last=is_last)
+    if "limit" not in given:
+        while size_in_page(text) > room_beside() and len(data) > 1:
+            data, is_last = data[: len(data) * room_beside() // size_in_page(text)], False
+            text, size = _decode(data, is_last=False)
     structured = {
         **_process_fields(process),
         "stream": stream,
@@ -119,7 +129,8 @@ def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
     skipped = (
         f"[{at - offset} bytes were dropped here: the profile's keep_output_bytes keeps no more]" if at > offset else ""
     )
-    more = f"[{seen - at - size} bytes more, from offset {at + size}]" if at + size < seen else ""
+    following = {**given, "offset": at + size}
+    more = f"[{seen - at - size} bytes more; {next_page('process.read', following)}]" if at + size < seen else ""
     parts = [skipped, text.rstrip("\n"), note, more, _process_line(process)]
     return ToolResult(text="\n".join(part for part in parts if part), structured=structured)
 
@@ -156,7 +167,7 @@ def _evict_ended(known: tuple[Process, ...], context: ToolContext) -> None:
 
 
 def _no_such_process(name: str) -> ToolResult:
-    text = f"There is no process {name}: it was never started here, or is forgotten (process.list shows what there is)."
+    text = f"There is no process {name}: it was never started here, or is forgotten (process_list shows what there is)."
     return ToolResult(text=text, is_error=True, code="NO_SUCH_PROCESS")
 
 

@@ -457,3 +457,13 @@ def test_forty_calls_at_once_all_come_back(stack, helpers):
     assert {result.content[0].text for result in results} == {"hello\n"}
     assert len({details(result)["tool_call_id"] for result in results}) == 40
     assert [event.seq for event in stack.services.log.read(session.id)] == list(range(1, 202))
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_refused_call_is_told_in_the_names_that_the_client_knows(stack, call, mode):
+    _, token = stack.open_session()
+    refused = call(token, mode, "workspace_read", {"pth": "a"})
+    assert "of `workspace_read` is invalid" in refused.content[0].text
+    assert "(`path` instead of `pth`?)" in refused.content[0].text
+    taken = call(token, mode, "workspace_read", {"path": "a.txt", "offset": "1", "limit": None})
+    assert taken.structured_content["content"] == "hello\n"

@@ -45,7 +45,7 @@ def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode
     session, token = standing.open_session()
     words = keep(standing, session, "Grüße, 1013 hPa".encode())
     noise = keep(standing, session, bytes(range(256)), "application/octet-stream", "noise")
-    listed, whole, part, cut, binary, past = asks(
+    listed, whole, part, cut, rest, binary, past = asks(
         standing,
         helpers,
         token,
@@ -54,6 +54,7 @@ def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode
         lambda client: client.read_resource(uris.artifact_uri(words)),
         lambda client: client.read_resource(uris.artifact_uri(words) + "?start=9&length=4"),
         lambda client: client.read_resource(uris.artifact_uri(words) + "?start=0&length=3"),
+        lambda client: client.read_resource(uris.artifact_uri(words) + "?start=3&length=1"),
         lambda client: client.read_resource(uris.artifact_uri(noise) + "?start=250"),
         lambda client: client.read_resource(uris.artifact_uri(words) + "?start=99"),
     )
@@ -62,7 +63,8 @@ def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode
         ("out.txt", 17, uris.artifact_uri(words)),
     ]
     assert (whole.contents[0].text, part.contents[0].text) == ("Grüße, 1013 hPa", "1013")
-    assert base64.b64decode(cut.contents[0].blob) == b"Gr\xc3"
+    assert (cut.contents[0].text, cut.meta["codesdk/part"]["length"]) == ("Gr", 2)
+    assert (rest.contents[0].text, rest.meta["codesdk/part"]) == ("ü", {"start": 2, "length": 2, "size": 17})
     assert base64.b64decode(binary.contents[0].blob) == bytes(range(250, 256))
     assert part.meta["codesdk/part"] == {"start": 9, "length": 4, "size": 17}
     assert past.contents[0].text == ""
@@ -138,11 +140,22 @@ def test_reading_a_file_is_a_call_that_policy_decides_about_and_that_is_on_recor
 @pytest.mark.parametrize("mode", ERAS)
 def test_a_result_links_to_the_artifact_that_has_the_whole(stack, helpers, mode):
     session, token = stack.open_session()
-    kept = keep(stack, session, b"all of it")
-    stack.worker.answer = lambda _: ToolResult(text="some of it", is_error=True, artifacts=(kept,))
+    text = keep(stack, session, b"all of it", "text/plain; charset=utf-8", "call_1-stdout.txt")
+    noise = keep(stack, session, b"\xff", "application/octet-stream", "call_1-stderr.bin")
+    repeated = keep(stack, session, b"{}", "application/json", "call_1-result.json")
+    stack.worker.answer = lambda _: ToolResult(text="some", is_error=True, artifacts=(text, noise, repeated))
     (result,) = asks(stack, helpers, token, mode, lambda client: client.call_tool("workspace_read", {"path": "a"}))
-    assert [part.type for part in result.content] == ["text", "resource_link"]
-    assert str(result.content[1].uri) == uris.artifact_uri(kept)
+    said, *links = result.content
+    assert said.text.split("\n") == [
+        "some",
+        f'[The whole stdout of call_1, text/plain; charset=utf-8, 9 bytes: workspace_read {{"path": "{uris.artifact_uri(text)}"}}]',
+        f"[The whole stderr of call_1, application/octet-stream, 1 bytes: {uris.artifact_uri(noise)}]",
+    ]
+    assert [(link.type, str(link.uri), link.title, link.mime_type, link.size) for link in links] == [
+        ("resource_link", uris.artifact_uri(text), "The whole stdout of call_1", "text/plain; charset=utf-8", 9),
+        ("resource_link", uris.artifact_uri(noise), "The whole stderr of call_1", "application/octet-stream", 1),
+        ("resource_link", uris.artifact_uri(repeated), "The whole result of call_1", "application/json", 2),
+    ]
 
 
 def test_a_client_whose_connection_drops_takes_the_result_up_again_and_nothing_runs_twice(stack, helpers):
@@ -182,3 +195,32 @@ def test_a_client_whose_connection_drops_takes_the_result_up_again_and_nothing_r
     assert stack.worker.ran == ["workspace.read"]
     assert stack.types(session).count("tool.call.requested") == 1
     assert stolen == 404
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_answer_shows_its_images_and_links_to_what_only_claims_to_be_one(stack, helpers, mode):
+    session, token = stack.open_session()
+    image = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (10).to_bytes(4, "big") * 2 + b"\xff"
+    kept = (
+        keep(stack, session, image, "image/png", "call_1-image.png"),
+        keep(stack, session, b"GIF", "image/gif", "call_1-image-2"),
+        keep(stack, session, image.replace(b"\0\0\0\n", b"\0\0\xff\n"), "image/png", "call_1-image-3"),
+        keep(stack, session, image, "image/svg+xml", "call_1-image-4"),
+    )
+    stack.worker.answer = lambda _: ToolResult(text="a.png is a PNG image.", is_error=True, artifacts=kept)
+    (result,) = asks(stack, helpers, token, mode, lambda client: client.call_tool("workspace_read", {"path": "a"}))
+    assert [part.type for part in result.content] == ["text", "image", *["resource_link"] * 4]
+    assert (result.content[1].mime_type, base64.b64decode(result.content[1].data)) == ("image/png", image)
+    assert result.content[0].text.count("codesdk://") == 3
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_image_of_the_workspace_is_read_as_a_resource(stack, helpers, mode):
+    session, token = stack.open_session()
+    image = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (10).to_bytes(4, "big") * 2 + b"\xff"
+    kept = keep(stack, session, image, "image/png", "call_1-image.png")
+    about = {"path": "a.png", "content": "", "start_line": 0, "end_line": 0, "total_lines": 0, "truncated": False}
+    about |= {"sha256": None, "media": {"type": "image/png", "width": 10, "height": 10, "bytes": len(image)}}
+    stack.worker.answer = lambda _: ToolResult(text="a PNG image", structured=about, artifacts=(kept,))
+    (read,) = asks(stack, helpers, token, mode, lambda client: client.read_resource(uris.file_uri("a.png")))
+    assert (read.contents[0].mime_type, base64.b64decode(read.contents[0].blob)) == ("image/png", image)

@@ -6,7 +6,7 @@ import pytest
 
 from codesdk.registry import Registry
 from codesdk.sandbox.port import FileWrite
-from sandboxes import run
+from sandboxes import python, run
 from stage import REPOSITORY
 from tool_bench import bench, empty, tree, use
 
@@ -82,3 +82,18 @@ def test_what_has_the_new_name_stays_unless_it_is_to_be_replaced(place):
     assert place.files.read("other").data == b"2"
     assert call(place, "workspace.move", path="file", target="other", replace=True).structured["replaced"]
     assert place.files.read("other").data == b"1"
+
+
+def test_what_a_list_shows_is_what_every_other_tool_takes(place):
+    empty(place)
+    python(place, r"open(b'\xff\n.txt', 'w').write('needle\n'); open('\\x0a', 'w').write('needle\n')")
+    listed = call(place, "workspace.list").text.split("\n")
+    assert listed == ["\\x5cx0a", "\\xff\\x0a.txt"]
+    found = call(place, "workspace.search", pattern="needle").structured["matches"]
+    assert [match["path"] for match in found] == listed
+    for name in listed:
+        assert call(place, "workspace.read", path=name).structured["content"] == "needle\n"
+        assert call(place, "workspace.stat", path=name).structured["path"] == name
+        assert call(place, "workspace.move", path=name, target=f"d/{name}").structured["target"] == f"d/{name}"
+        assert call(place, "workspace.write", path=f"d/{name}", content="").structured["created"] is False
+        assert call(place, "workspace.delete", path=f"d/{name}").structured["path"] == f"d/{name}"

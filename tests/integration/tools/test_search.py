@@ -33,6 +33,46 @@ def test_lines_are_found_again_whatever_their_files_encoding(sandbox):
         ("long", 2, "needlexx"),
         ("long", 3, "needle"),
         ("utf-16", 2, "needle é"),
-        ("\ufffd", 1, "needle"),
+        ("\\xff", 1, "needle"),
     ]
-    assert "left out" not in result.text
+    assert "their files changed meanwhile" not in result.text
+
+
+def test_hidden_ignored_and_binary_files_are_searched_as_the_call_says(sandbox):
+    empty(sandbox)
+    files = {
+        ".github/ci.yml": b"needle\n",
+        ".env": b"needle\n",
+        ".git/HEAD": b"needle\n",
+        ".gitignore": b"build\n",
+        "build/out.txt": b"needle\n",
+        "blob.bin": b"needle\n\0\xff\0",
+        "src/.hidden/a.py": b"needle\n",
+        "src/a.py": b"needle\n",
+    }
+    sandbox.files.write(tuple(FileWrite(path=path, content=data) for path, data in files.items()))
+
+    def paths(given, *allowed):
+        at = bench(sandbox, allows=lambda asked: (asked.get("path", "."), asked.get("hidden", False)) in allowed)
+        result = use(TOOL, {"pattern": "needle", **given}, at)
+        assert not result.is_error, result
+        return [match["path"] for match in result.structured["matches"]], result.text
+
+    found, text = paths({})
+    assert found == ["src/a.py"]
+    assert "1 binary files with a match: blob.bin" in text
+    assert paths({}, (".github", False))[0] == ["src/a.py", ".github/ci.yml"]
+    everything = [".env", ".github/ci.yml", "src/.hidden/a.py", "src/a.py"]
+    assert sorted(paths({}, (".", True))[0]) == sorted(paths({"hidden": True})[0]) == everything
+    assert "build/out.txt" in paths({"ignored": True})[0]
+    assert paths({"glob": "src"})[0] == paths({"path": "src"})[0] == ["src/a.py"]
+    assert paths({"path": "src", "glob": "*.js,*.py"})[0] == ["src/a.py"]
+
+
+def test_what_cannot_be_read_is_counted(sandbox):
+    empty(sandbox)
+    python(sandbox, "import os; open('a', 'w').write('needle'); open('b', 'w').close(); os.chmod('b', 0)")
+    result = use(TOOL, {"pattern": "needle"}, bench(sandbox))
+    assert [match["path"] for match in result.structured["matches"]] == ["a"]
+    assert "1 files or directories that can't be read" in result.text
+    assert use(TOOL, {"pattern": "("}, bench(sandbox)).code == "SEARCH_FAILED"

@@ -590,3 +590,9 @@ def test_both_bundles_have_the_same_rule_and_tests():
     for name in ("secrets.yaml", "tests/secrets.yaml"):
         texts = {(REPOSITORY / "policies" / bundle / name).read_text(encoding="utf-8") for bundle in BUNDLES}
         assert len(texts) == 1, name
+
+
+@pytest.mark.parametrize("path", ["a\n/../.env", ".ssh/a\nb", "a\\x0a/../.env", ".ssh/\\xff"])
+@pytest.mark.parametrize("tool", ["workspace.read", "workspace.delete", "workspace.list"])
+def test_a_newline_or_an_escape_in_a_path_hides_no_secret(tool, path):
+    assert decision({"path": path}, tool).effect is Effect.DENY

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from codesdk.sandbox.port import FileContent, FileError, FileKind, FileRefused, FileWrite, Listing
+from codesdk.sandbox.port import FileContent, FileError, FileKind, FileRefused, FileWrite, Listing, NamedPath
 from sandboxes import DEADLINE_S, python, request, run
 
 pytestmark = pytest.mark.engine
@@ -116,9 +116,29 @@ def test_a_write_through_a_directory_that_is_swapped_for_a_link_never_leads_out(
     assert run(sandbox, "ls", "-A", "/tmp/outside").stdout == b"file\n"
 
 
-def test_names_that_are_no_utf8_are_shown_escaped(sandbox):
-    python(sandbox, "import os; os.makedirs('bytes', exist_ok=True); open(b'bytes/\\xff\\xfe', 'w')")
-    assert [entry.path for entry in sandbox.files.list("bytes").entries] == ["bytes/\\xff\\xfe"]
+def test_a_name_that_is_no_utf8_is_listed_read_moved_and_deleted_by_one_spelling(sandbox):
+    files = sandbox.files
+    python(sandbox, r"import os; os.makedirs(b'odd\xe9', exist_ok=True); open(b'odd\xe9/\xff\n\xfe', 'w').write('x')")
+    (directory,) = [entry.path for entry in files.list(".").entries if entry.path.startswith("odd")]
+    (spelled,) = [entry.path for entry in files.list(directory).entries]
+    assert (directory, spelled) == ("odd\\xe9", "odd\\xe9/\\xff\\x0a\\xfe")
+    assert (files.read(spelled).data, files.stat(spelled).path) == (b"x", spelled)
+    (info,) = files.write((FileWrite(path=spelled, content=b"y"),))
+    assert info.path == spelled
+    assert [entry.path for entry in files.manifest().entries if entry.path.startswith(directory)] == [
+        directory,
+        spelled,
+    ]
+    (mark,) = files.marks((NamedPath(path=spelled),))
+    assert mark.sha256 == files.read(spelled).sha256
+    assert files.move(spelled, f"{directory}/\\xfd").path == "odd\\xe9/\\xfd"
+    assert run(sandbox, "ls", "-1", "-b", ".").stdout.splitlines().count(rb"odd\351") == 1
+    assert files.delete(directory, recursive=True) == 2
+
+
+@pytest.mark.parametrize("path", ["\\x2e\\x2e/outside", "\\x2fetc/passwd", "\\xc3\\xa9", "\\x2eenv", "\\x00"])
+def test_no_spelling_stands_for_a_character_that_can_be_written(sandbox, path):
+    assert _refused(sandbox.files.read(path)) is FileError.NOT_FOUND
 
 
 def test_a_directory_of_ten_thousand_and_one_of_great_depth_are_listed_within_bounds(sandbox):
@@ -133,3 +153,30 @@ for n in range(300): os.mkdir("d"); os.chdir("d")
     wide = sandbox.files.list("wide", limit=100)
     assert (len(wide.entries), wide.truncated) == (100, True)
     assert len(sandbox.files.list("deep", depth=1000).entries) == 32
+
+
+def test_a_directory_of_fifty_thousand_does_not_hide_those_beside_it(sandbox):
+    program = """
+import os
+os.makedirs("flat/a/lots"); os.makedirs("flat/b/c")
+for n in range(50100): open(f"flat/a/lots/{n:05}", "w").close()
+for n in range(50): open(f"flat/b/c/{n}", "w").close()
+"""
+    python(sandbox, program)
+    listing = sandbox.files.list("flat", depth=3, limit=4)
+    assert [entry.path for entry in listing.entries] == ["flat/a", "flat/b", "flat/a/lots", "flat/b/c"]
+    assert listing.unscanned
+    assert sandbox.files.list("flat", depth=3, glob="b/c/*").total == 50
+    alone = sandbox.files.list("flat/a/lots", offset=49_999)
+    assert (alone.total, len(alone.entries), alone.unscanned) == (50_000, 1, True)
+    assert sandbox.files.delete("flat", recursive=True) > 50_000
+
+
+def test_a_directory_that_is_swapped_for_a_link_is_not_entered_by_a_listing(sandbox):
+    def entries() -> None:
+        listing = sandbox.files.list(".", depth=3)
+        assert not [
+            entry for entry in listing.entries if entry.path.startswith("listing/") and entry.path != "listing/file"
+        ]
+
+    _while_swapping(sandbox, "listing", entries)

@@ -78,7 +78,7 @@ def test_an_operation_that_waits_for_its_turn_does_not_begin_once_its_call_is_ca
     assert not served.shelf.cancel_pending(("second", 1))
     served.go_on.set()
     served.ask("list", "third", path=".", depth=1, limit=10)
-    assert served.answer("third") == {"truncated": False}
+    assert served.answer("third") == {"total": 1, "unscanned": False}
     assert not (tmp_path / "x").exists()
 
 

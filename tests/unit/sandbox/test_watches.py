@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.workspace import file_watcher, files, watches
+from codesdk.sandbox.runner.workspace.names import spell
 from codesdk.sandbox.runner.workspace.root import Root
 from stage import wait_for
 
@@ -128,7 +129,7 @@ def test_a_name_that_is_no_utf_8_is_a_name(open_eye, here):
     eye = open_eye()
     Path(os.fsdecode(os.fsencode(here) + b"/\xff\xfe")).write_text("")
     ((_, path, _), *_) = told(eye)
-    assert files.printable(path) == "\\xff\\xfe"
+    assert spell(path) == "\\xff\\xfe"
 
 
 def test_our_own_temporary_files_are_not_told(open_eye, here):

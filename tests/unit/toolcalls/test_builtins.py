@@ -15,7 +15,7 @@ from codesdk.registry import Registry
 from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
 from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.sandbox.profiles.profile import Profile
-from codesdk.tools import ToolContext, files, run_tool
+from codesdk.tools import ToolContext, run_tool
 from stage import REPOSITORY, Room, said
 
 REGISTRY = Registry.load(REPOSITORY / "tool-registry")
@@ -73,7 +73,7 @@ def test_lines_of_a_file_are_read_and_said(room):
     room.files.put("a", b"".join(b"%d\n" % number for number in range(1, 11)))
     result = use("workspace.read", {"path": "a", "offset": 3, "limit": 2}, room)
     assert result.structured["content"] == "3\n4\n"
-    assert result.text.endswith("[lines 3-4 of 10]")
+    assert result.text.endswith('[lines 3-4 of 10; next page: workspace_read {"path": "a", "offset": 5, "limit": 2}]')
     assert result.structured["truncated"]
 
 
@@ -89,13 +89,15 @@ def test_lines_are_counted_as_editors_and_ripgrep_count_them(room):
     assert use("workspace.read", {"path": "a"}, room).structured["total_lines"] == 2
 
 
-def test_a_file_too_large_to_read_is_cut_at_a_character_and_says_so():
+def test_a_file_too_large_to_read_at_once_is_cut_at_a_character_and_says_how_to_go_on():
     room = Room(profile=Profile(max_read_bytes=1025))
     room.files.put("a", ("é" * 1000).encode())
-    result = use("workspace.read", {"path": "a"}, room)
+    result = run_tool(
+        REGISTRY.resolve("workspace.read"), {"path": "a"}, replace(bench(room), profile=Profile(max_read_bytes=1025))
+    )
     assert result.structured["content"] == "é" * 512
-    assert result.structured["truncated"]
-    assert "975 of its 2000 bytes were not read" in result.text
+    assert result.structured["next"] == {"path": "a", "offset": 1, "byte_offset": 1024}
+    assert "bytes 0-1024 of 2000 bytes" in result.text
 
 
 def test_a_file_that_is_no_text_is_refused(room):
@@ -186,8 +188,9 @@ def rg(*records, exit_code=0, stderr=b"", files=(("a.py", b"x = 1\ny = 2\n"),)):
 
 def test_a_search_gives_path_line_and_text():
     result = use("workspace.search", {"pattern": "x"}, rg(match(), {"type": "summary", "data": {}}))
-    assert result.text == "a.py:3:x = 1"
-    assert result.structured == {"matches": [{"path": "a.py", "line": 3, "text": "x = 1"}], "truncated": False}
+    assert result.text.startswith("a.py:3:x = 1\n[left out: hidden files")
+    assert result.structured["matches"] == [{"path": "a.py", "line": 3, "text": "x = 1"}]
+    assert not result.structured["truncated"]
 
 
 def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does():
@@ -201,7 +204,7 @@ def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does
 
 def test_a_search_without_a_match_is_no_error():
     result = use("workspace.search", {"pattern": "x"}, rg(exit_code=1))
-    assert (result.is_error, result.text) == (False, "No match.")
+    assert (result.is_error, result.text.split("\n")[0]) == (False, "No match.")
 
 
 def test_a_search_that_rg_refuses_says_why():
@@ -220,7 +223,7 @@ def test_names_and_lines_that_are_no_text_are_shown_somehow():
     record = match()
     record["data"]["path"] = {"bytes": base64.b64encode(b"\xff.py").decode()}
     room = rg(record, files=[("\udcff.py", b"x = 1\n")])
-    assert use("workspace.search", {"pattern": "x"}, room).text == "\ufffd.py:3:x = 1"
+    assert use("workspace.search", {"pattern": "x"}, room).text.startswith("\\xff.py:3:x = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +248,7 @@ def test_a_line_that_is_not_in_the_workspace_is_left_out(record):
 
 def test_a_search_says_how_many_lines_it_left_out():
     result = use("workspace.search", {"pattern": "x"}, rg(match(text="gone\n"), match(line=1)))
-    assert result.text.endswith("[1 left out: their files changed meanwhile, or could not be read again]")
+    assert "[1 left out: their files changed meanwhile, or could not be read again]" in result.text
 
 
 @pytest.mark.parametrize(
@@ -322,13 +325,3 @@ def test_a_command_is_a_line_for_the_shell_or_words_without_one():
         room = Room(said(b""))
         use("workspace.exec", given_input, room)
         assert room.requests[0].argv[-len(argv) :] == argv
-
-
-def test_a_file_that_is_one_long_line_is_cut_with_its_count():
-    lines, left_out = files._fit_lines(["x" * (files.MAX_READ_CHARACTERS + 7)])
-    assert (len(lines[0]), left_out) == (files.MAX_READ_CHARACTERS, 7)
-
-
-def test_lines_that_do_not_fit_any_more_are_left_for_the_next_read():
-    half = "x" * (files.MAX_READ_CHARACTERS // 2)
-    assert files._fit_lines([half, half, "y"]) == ([half, half], 0)

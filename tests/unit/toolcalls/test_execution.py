@@ -528,10 +528,24 @@ def test_long_output_is_shown_in_part_and_kept_byte_for_byte(stage):
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_short_output_that_is_not_text_is_kept_byte_for_byte(stage, stream, exit_code):
     claimed, _, result = run(stage, said((stream, b"\x7fELF\xff"), (stream, b"\x00\x80"), exit_code=exit_code))
-    assert result.structured[stream] == "\x7fELF\ufffd\x00\ufffd"
+    assert result.structured[stream].startswith("[7 bytes of binary output (an ELF program) are not shown")
+    assert "\ufffd" not in result.text
     (artifact,) = stage.artifacts.listing(stage.principal.tenant_id, stage.subject.session_id)
     assert stage.artifacts.read(artifact) == b"\x7fELF\xff\x00\x80"
     assert stage.find(claimed.stored.identity.tool_call_id).result.artifacts == (artifact.id,)
+
+
+def test_a_whole_output_is_read_with_workspace_read_by_its_address_and_by_no_other_session(stage):
+    printed = "".join(f"{number}\n" for number in range(20_000))
+    claimed, _, result = run(stage, said(printed.encode()))
+    assert "[… " in result.text
+    (artifact, *_) = stage.find(claimed.stored.identity.tool_call_id).result.artifacts
+    address = {"path": f"codesdk://artifacts/{artifact}", "offset": 19_999}
+    _, _, page = run(stage, said(b""), "workspace.read", address)
+    assert page.structured["content"] == "19998\n19999\n"
+    stage.subject = stage.open_session()
+    _, _, refused = run(stage, said(b""), "workspace.read", address)
+    assert (refused.code, refused.structured) == ("NOT_FOUND", None)
 
 
 def test_short_output_leaves_no_artifact(stage):
@@ -548,7 +562,7 @@ def test_what_was_dropped_is_counted(stage):
 def kept_output(stage, claimed):
     outcome = stage.find(claimed.stored.identity.tool_call_id)
     kept = [stage.artifacts.find(stage.principal.tenant_id, artifact) for artifact in outcome.result.artifacts]
-    return outcome.result, stage.artifacts.read(next(each for each in kept if each.name.endswith("stdout.bin")))
+    return outcome.result, stage.artifacts.read(next(each for each in kept if "-stdout." in each.name))
 
 
 def test_where_bytes_were_dropped_the_artifact_has_a_mark_with_counts_at_the_place_that_the_result_names(stage):
@@ -581,7 +595,7 @@ def test_what_is_shown_of_a_cut_stream_never_joins_its_ends(stage):
 
 
 def test_a_large_result_is_an_artifact_with_a_preview(stage):
-    _, _, result = run(stage, said(b"x" * 20_000))
+    _, _, result = run(stage, said(b"x" * 19_000))
     end = ending(stage)
     artifact = stage.artifacts.find(stage.principal.tenant_id, end["result_ref"]["artifact_id"])
     assert result.text.encode() in stage.artifacts.read(artifact)

@@ -9,6 +9,7 @@ from codesdk.domain.ids import ToolCallId
 from codesdk.registry import InvalidInput, UnknownTool
 from codesdk.toolcalls.pipeline import SMALL_INPUT
 from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
+from stage import bundle
 
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
 READ = ("workspace.read", {"path": "a"})
@@ -259,3 +260,14 @@ def test_an_input_that_says_the_same_has_the_same_hash(stage):
     one = submit(stage, ("workspace.read", {"path": "a", "limit": 1}))
     two = submit(stage, ("workspace.read", {"limit": 1.0, "path": "a"}))
     assert one.identity.input_hash == two.identity.input_hash
+
+
+def test_policy_the_record_and_the_tool_see_the_same_normalized_input(stage):
+    rules = "version: 1\nrules:\n  - {id: few, effect: allow, tool: workspace.read, args: {/limit: {eq: 5}}}\n"
+    pipeline = stage.pipeline_with(bundle(stage.root / "few", rules, stage.registry))
+    first = pipeline.submit("workspace.read", {"path": "a", "limit": "5", "offset": None}, stage.subject)
+    again = pipeline.submit("workspace.read", {"path": "a", "limit": 5}, stage.subject, join=True)
+    assert isinstance(first, Queued)
+    assert again.identity.tool_call_id == first.identity.tool_call_id
+    requested = next(event for event in stage.events() if event.type == "tool.call.requested").payload
+    assert requested["input"] == {"path": "a", "limit": 5}

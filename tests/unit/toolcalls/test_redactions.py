@@ -88,7 +88,7 @@ def test_a_long_output_is_clean_in_its_artifact_and_where_the_result_cuts_it(red
     result = run(redacting, Room(said(*[piece[at : at + 700] for at in range(0, len(piece), 700)] * 40)))
     assert SECRET[:6] not in result.text.encode().replace(b"[redacted]", b"")
     kept = redacting.artifacts.listing(redacting.principal.tenant_id, redacting.subject.session_id)
-    (content,) = [redacting.artifacts.read(one) for one in kept if one.name.endswith("stdout.bin")]
+    (content,) = [redacting.artifacts.read(one) for one in kept if one.name.endswith("stdout.txt")]
     assert (content.count(b"[redacted]"), content.count(b"x")) == (40, 40_000)
     assert SECRET not in everything(redacting)
 

@@ -58,6 +58,7 @@ def call_locally(
     tool = registry_of(tools).resolve(name)
     if isinstance(tool.runs, SourceCall):
         raise InputWrong(f"{tool.name} belongs to the MCP server {tool.runs.source}; it cannot run locally.")
+    given = tool.normalize(given)
     tool.check_input(given)
     chosen = load_profiles(settings.profiles_dir).named(profile)
     bounded = chosen.tighten(Obligations(sandbox=tool.sandbox)).model_copy(update={"egress": DENY_ALL})
@@ -105,6 +106,7 @@ def _run(
             timeout_s=min(tool.timeout_s, profile.wall_s),
             on_output=lambda _chunk: None,
             limits=process_limits(tool.sandbox),
+            allows=lambda _given: True,
         )
         result = run_tool(tool, given, bench)
     finally:

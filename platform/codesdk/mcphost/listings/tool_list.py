@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
@@ -10,7 +11,7 @@ import mcp_types as types
 from codesdk.domain.decisions import Classification
 from codesdk.domain.ids import IdKind, ToolCallId, is_id
 from codesdk.domain.subjects import Subject
-from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL
+from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, to_wire_names
 from codesdk.policy import Bundle, Reachability, may_ever_allow
 from codesdk.registry import Registry, Tool
 
@@ -39,8 +40,9 @@ COLLECT_RESULT = types.Tool(
 
 def list_tools(registry: Registry, bundle: Bundle, subject: Subject) -> list[types.Tool]:
     """The tools shown to this session: those that policy could allow for some input."""
+    names = {tool.name: tool.wire_name for tool in registry.tools()}
     judged = ((tool, may_ever_allow(tool, subject, bundle)) for tool in registry.tools() if not tool.withheld)
-    return [to_mcp(tool, possibility) for tool, possibility in judged if possibility is not Reachability.NEVER]
+    return [to_mcp(tool, possibility, names) for tool, possibility in judged if possibility is not Reachability.NEVER]
 
 
 def call_id_argument(arguments: dict[str, object]) -> ToolCallId | None:
@@ -55,13 +57,13 @@ def closest_name(wire_name: str, tools: list[types.Tool]) -> str | None:
     return close[0] if close else None
 
 
-def to_mcp(tool: Tool, possibility: Reachability) -> types.Tool:
-    """The tool as an MCP tool. Its hints inform the client's user; policy and the sandbox enforce."""
+def to_mcp(tool: Tool, possibility: Reachability, names: Mapping[str, str]) -> types.Tool:
+    """The tool as an MCP tool; `names`: of all tools, as clients know them. Its hints inform the client's user; policy and the sandbox enforce."""
     kind = tool.classification
     return types.Tool(
         name=tool.wire_name,
         title=tool.title,
-        description=tool.description,
+        description=to_wire_names(tool.description, names),
         input_schema=without_combinations(tool.input_schema),
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(

@@ -16,10 +16,10 @@ from codesdk.errors import Fault
 from codesdk.mcphost.server.bearer_auth import subject_of
 from codesdk.mcphost.session_resources import uris
 from codesdk.mcphost.session_resources.uris import ArtifactPart, ResourceList
-from codesdk.mcphost.tool_calls.answers import DETAILS_KEY, Answer
+from codesdk.mcphost.tool_calls.answers import DETAILS_KEY, READ_TOOL, Answer
 
-READ_TOOL = "workspace_read"
-"""The tool that reads files. Without it in the registry, files can't be read as resources."""
+MAX_FILE_BYTES = 256 * 1024
+"""Bytes of a workspace file per read."""
 _HANDSHAKE_NOT_FOUND = -32002
 """Error code for a missing resource in the handshake era; the newer era uses invalid params."""
 
@@ -77,6 +77,8 @@ class ResourceHandlers:
         return await self._read_file(ctx, wanted.arguments, uri)
 
     async def _read_file(self, ctx: _Context, arguments: dict[str, Any], uri: str) -> types.ReadResourceResult:
+        # A resource is read for a program: it takes more than a model's page.
+        arguments = {"max_bytes": MAX_FILE_BYTES, **arguments}
         answer = await self._run(ctx, types.CallToolRequestParams(name=READ_TOOL, arguments=arguments))
         if not isinstance(answer, types.CallToolResult):
             raise MCPError(
@@ -88,6 +90,10 @@ class ResourceHandlers:
             if (answer.meta or {}).get(DETAILS_KEY, {}).get("code") == "NOT_FOUND":
                 raise _not_found(ctx, uri)
             raise MCPError(types.INVALID_REQUEST, message, data=answer.meta)
+        image = next((part for part in answer.content if isinstance(part, types.ImageContent)), None)
+        if image is not None:
+            blob = types.BlobResourceContents(uri=uri, mime_type=image.mime_type, blob=image.data)
+            return types.ReadResourceResult(contents=[blob], ttl_ms=0, cache_scope="private")
         part = {name: found[name] for name in ("start_line", "end_line", "total_lines", "truncated") if name in found}
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=str(found.get("content", "")))],

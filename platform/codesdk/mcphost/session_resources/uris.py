@@ -7,6 +7,7 @@ policy like any other.
 from __future__ import annotations
 
 import base64
+import codecs
 import re
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -23,6 +24,13 @@ MAX_PART_BYTES = 1024 * 1024
 """Bytes of an artifact per read."""
 SCHEME = "codesdk"
 _TEXT = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|x-sh|.*\+(json|xml))", re.ASCII)
+_OF_CALL = re.compile(r"(?P<call>call_[0-9A-Za-z]+)-(?P<what>.+)", re.ASCII)
+_TITLES = {
+    **dict.fromkeys(("stdout.txt", "stdout.bin"), "The whole stdout"),
+    **dict.fromkeys(("stderr.txt", "stderr.bin"), "The whole stderr"),
+    "result.json": "The whole result",
+    "input.json": "The whole input",
+}
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 ARTIFACT_TEMPLATE = SCHEME + "://artifacts/{id}{?start,length}"
@@ -80,6 +88,31 @@ def artifact_uri(artifact: str) -> str:
     return f"{SCHEME}://artifacts/{artifact}"
 
 
+def artifact_title(artifact: StoredArtifact) -> str:
+    """What an artifact is, for people: its name without the id of its call, and which call it is of."""
+    named = _OF_CALL.fullmatch(artifact.name)
+    if named is None:
+        return artifact.name
+    what = _TITLES.get(named["what"], named["what"])
+    return f"{what} of {named['call']}"
+
+
+def artifact_link(artifact: StoredArtifact) -> types.ResourceLink:
+    """A link to an artifact."""
+    return types.ResourceLink(
+        uri=artifact_uri(artifact.id),
+        name=artifact.name,
+        title=artifact_title(artifact),
+        mime_type=artifact.content_type,
+        size=artifact.size,
+    )
+
+
+def is_text_type(content_type: str) -> bool:
+    """Whether content of this MIME type is text."""
+    return _TEXT.match(content_type) is not None
+
+
 def file_uri(path: str) -> str:
     """The URI of a workspace file."""
     return f"{SCHEME}://workspace/{quote(path)}"
@@ -96,7 +129,11 @@ class ResourceList:
         found = self._artifacts.listing(subject.tenant_id, subject.session_id, after, PAGE_SIZE)
         shown = [
             types.Resource(
-                uri=artifact_uri(each.id), name=each.name, title=each.name, mime_type=each.content_type, size=each.size
+                uri=artifact_uri(each.id),
+                name=each.name,
+                title=artifact_title(each),
+                mime_type=each.content_type,
+                size=each.size,
             )
             for each in found
         ]
@@ -112,19 +149,49 @@ class ResourceList:
             return None
         start = min(wanted.start, artifact.size)
         length = min(wanted.length, artifact.size - start)
-        content = b"".join(self._artifacts.stream(artifact, start, length)) if length else b""
+        if is_text_type(artifact.content_type):
+            start, content = self._read_characters(artifact, start, length)
+        else:
+            content = self._read_bytes(artifact, start, length)
         return types.ReadResourceResult(
             contents=[_content(uri, artifact, content)],
             ttl_ms=0,
             cache_scope="private",
-            _meta={"codesdk/part": {"start": start, "length": length, "size": artifact.size}},
+            _meta={"codesdk/part": {"start": start, "length": len(content), "size": artifact.size}},
         )
+
+    def _read_characters(self, artifact: StoredArtifact, start: int, length: int) -> tuple[int, bytes]:
+        """A range that splits no character: one at its end is left out, and begins the range that follows."""
+        before = min(start, _MAX_CONTINUATION)
+        content = self._read_bytes(artifact, start - before, length + before)
+        begin = before
+        while begin and begin < len(content) and content[begin] in _CONTINUATION:
+            begin -= 1
+        content = content[begin:]
+        if start + length < artifact.size:
+            content = content[: len(content) - split_character_bytes(content)]
+        return start - before + begin, content
+
+    def _read_bytes(self, artifact: StoredArtifact, start: int, length: int) -> bytes:
+        return b"".join(self._artifacts.stream(artifact, start, length)) if length > 0 else b""
+
+
+_CONTINUATION = range(0x80, 0xC0)
+_MAX_CONTINUATION = 3
+"""Bytes of a UTF-8 character after its first."""
+
+
+def split_character_bytes(content: bytes) -> int:
+    """Bytes at the end that begin a character of UTF-8 and don't complete it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content)
+    return len(decoder.getstate()[0])
 
 
 def _content(
     uri: str, artifact: StoredArtifact, content: bytes
 ) -> types.TextResourceContents | types.BlobResourceContents:
-    if _TEXT.match(artifact.content_type):
+    if is_text_type(artifact.content_type):
         try:
             return types.TextResourceContents(uri=uri, mime_type=artifact.content_type, text=content.decode())
         except UnicodeDecodeError:

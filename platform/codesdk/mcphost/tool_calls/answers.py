@@ -6,16 +6,21 @@ tool's output schema.
 
 from __future__ import annotations
 
+import base64
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 
+from codesdk.artifacts import StoredArtifact
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
+from codesdk.domain.media import MAX_IMAGE_BYTES, read_image
 from codesdk.errors import Fault
-from codesdk.mcphost.session_resources.uris import artifact_uri
+from codesdk.mcphost.session_resources.uris import artifact_link, artifact_title, artifact_uri, is_text_type
 from codesdk.registry import Tool
 from codesdk.toolcalls.pipeline import CallUncertain
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
@@ -23,7 +28,15 @@ from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Wait
 DETAILS_KEY = "codesdk/call"
 COLLECT_TOOL = "collect_result"
 """Name of the tool that returns the result of an earlier call."""
+READ_TOOL = "workspace_read"
+"""The tool that reads files and artifacts. Without it in the registry, files can't be read as resources."""
+MAX_IMAGES = 4
+"""Images that one answer shows; it links to the rest."""
+IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+RESULT_NAME = "-result.json"
+"""End of the name of an artifact that repeats a large result for the log."""
 Answer = types.CallToolResult | types.InputRequiredResult
+_DOTTED = re.compile(r"(?<![\w.-])[a-z][a-z0-9-]*(?:\.[a-z][a-z0-9_-]*)+(?![\w-])")
 _LINKS_SINCE = "2025-06-18"
 """The protocol version that introduced resource links."""
 
@@ -187,16 +200,73 @@ def refused(fault: Fault) -> types.CallToolResult:
     return _result(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
 
 
-def add_artifact_links(answer: Answer, protocol: str) -> Answer:
-    """The answer with links to the artifacts it names, for clients whose protocol version has links."""
-    if not isinstance(answer, types.CallToolResult) or protocol < _LINKS_SINCE:
+def with_wire_names(answer: Answer, names: Mapping[str, str]) -> Answer:
+    """The answer of a call that didn't run, with the names of tools that the client knows. A result is left as it is."""
+    if not isinstance(answer, types.CallToolResult):
         return answer
-    details = (answer.meta or {}).get(DETAILS_KEY, {})
-    links = [
-        types.ResourceLink(uri=artifact_uri(artifact), name=artifact, title="The whole output")
-        for artifact in details.get("artifacts") or ()
+    if (answer.meta or {}).get(DETAILS_KEY, {}).get("status") in ("completed", "failed"):
+        return answer
+    content = [
+        types.TextContent(text=to_wire_names(part.text, names)) if isinstance(part, types.TextContent) else part
+        for part in answer.content
     ]
-    return answer.model_copy(update={"content": [*answer.content, *links]}) if links else answer
+    return answer.model_copy(update={"content": content})
+
+
+def to_wire_names(text: str, names: Mapping[str, str]) -> str:
+    """The text with each name of a tool as clients know it."""
+    return _DOTTED.sub(lambda found: names.get(found[0], found[0]), text)
+
+
+def named_artifacts(answer: Answer) -> tuple[str, ...]:
+    """The ids of the artifacts that an answer names."""
+    if not isinstance(answer, types.CallToolResult):
+        return ()
+    return tuple((answer.meta or {}).get(DETAILS_KEY, {}).get("artifacts") or ())
+
+
+class ShownArtifact(NamedTuple):
+    """An artifact that an answer names."""
+
+    artifact: StoredArtifact
+    image: bytes | None = None
+    """Of an image that the answer shows, its bytes."""
+
+
+def may_show(artifact: StoredArtifact) -> bool:
+    """Whether an answer may show an artifact as an image, if its header agrees."""
+    return artifact.content_type in IMAGE_TYPES and 0 < artifact.size <= MAX_IMAGE_BYTES
+
+
+def is_image(content: bytes, content_type: str) -> bool:
+    """Whether bytes are an image of that type and of dimensions that clients take."""
+    image = read_image(content)
+    return image is not None and image.mime_type == content_type and image.fits
+
+
+def add_artifacts(answer: Answer, named: Sequence[ShownArtifact], protocol: str) -> Answer:
+    """The answer with its images, with how to read its other artifacts, and with links where the client has links."""
+    artifacts = [each.artifact for each in named if each.image is None]
+    if not isinstance(answer, types.CallToolResult) or not named:
+        return answer
+    content = list(answer.content)
+    hints = [_read_hint(each) for each in artifacts if not each.name.endswith(RESULT_NAME)]
+    if hints and isinstance(content[0], types.TextContent):
+        content[0] = types.TextContent(text="\n".join((content[0].text, *hints)))
+    images = [
+        types.ImageContent(data=base64.b64encode(each.image).decode(), mime_type=each.artifact.content_type)
+        for each in named
+        if each.image is not None
+    ]
+    links = [artifact_link(each.artifact) for each in named] if protocol >= _LINKS_SINCE else []
+    return answer.model_copy(update={"content": [*content, *images, *links]})
+
+
+def _read_hint(artifact: StoredArtifact) -> str:
+    about = f"{artifact_title(artifact)}, {artifact.content_type}, {artifact.size} bytes"
+    if not is_text_type(artifact.content_type):
+        return f"[{about}: {artifact_uri(artifact.id)}]"
+    return f'[{about}: {READ_TOOL} {{"path": "{artifact_uri(artifact.id)}"}}]'
 
 
 def _collect_hint(call: ToolCallId) -> str:

@@ -158,7 +158,7 @@ class CallHandler:
             return await self._wait(known, caller, tool) if known else answers.unknown_call(reply.about.call)
         # A cancel that arrives while the thread runs is delivered after it, so no submitted call is lost.
         try:
-            outcome = await self._thread(self._submit, tool.name, arguments, caller)
+            outcome = await self._thread(self._submit, tool, arguments, caller)
         except CallUncertain as fault:
             return answers.indeterminate(fault)
         if isinstance(outcome, Finished) and not caller.asks_for(outcome):
@@ -183,12 +183,13 @@ class CallHandler:
         self._user.vote(subject, reply.about, questions.parse_form(reply.result))
         return self._find(subject, reply.about.call)
 
-    def _submit(self, name: str, arguments: dict[str, Any], caller: Caller) -> Outcome:
+    def _submit(self, tool: Tool, arguments: dict[str, Any], caller: Caller) -> Outcome:
         """The call's outcome so far. A repeated call gets the first one's outcome.
 
         Raises:
             CallUncertain: the database broke off, and whether the call was recorded can't be read now.
         """
+        name, arguments = tool.name, tool.normalize(arguments)
         outcome = self._repeated_call(caller.subject, name, arguments)
         # A call approved while nobody waited has run by now: submitted again, it would run a second time.
         if outcome is not None and _is_final(outcome):

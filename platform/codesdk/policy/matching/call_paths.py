@@ -13,6 +13,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from codesdk.domain.patch_headers import BOM, DIFF_GIT, is_name_pair, name_of, section, unquote_path
+from codesdk.domain.search_globs import is_exclusion, search_globs
 from codesdk.domain.work_budget import WorkBudget
 from codesdk.policy.matching.path_globs import ANY, UNREAD, is_known, spells_nothing
 from codesdk.policy.matching.word_paths import braces, code_paths, readings, word_paths
@@ -22,6 +23,7 @@ from codesdk.policy.shell.nested_command_wrappers import AWKS, WRAPPERS
 from codesdk.policy.shell.words import Word, unquote
 
 _COMMANDS = frozenset(("command", "argv", "stdin"))
+_PATHS = frozenset(("path", "target", "cwd"))
 _PATCHES = frozenset(("patch", "diff"))
 _CONTENT = frozenset(
     [
@@ -205,9 +207,15 @@ def _fields(fields: Mapping[str, Any]) -> Iterator[NamedPath]:
         if key in _PATCHES and isinstance(value, str):
             yield from (NamedPath(path, path) for path in patch_paths(value) if path != "/dev/null")
         elif key == "glob" and isinstance(value, str):
-            yield from (NamedPath(path, value) for path in braces(value) if not path.startswith("!"))
+            for pattern in search_globs(value):
+                if not is_exclusion(pattern):
+                    yield from (NamedPath(path, value) for path in braces(pattern))
         elif not is_content(name):
-            yield from (NamedPath(text, text) for text in _strings(value))
+            # A name may hold a newline: what is certainly a path counts with it.
+            texts = (
+                (value,) if key in _PATHS and isinstance(value, str) and len(value) <= _MAX_PATH else _strings(value)
+            )
+            yield from (NamedPath(text, text) for text in texts)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -233,10 +241,12 @@ def _tool_reads(tool: str, given: Mapping[str, Any]) -> Iterator[ReadDirectory]:
     if tool == "workspace.delete" and given.get("recursive") is True:
         yield ReadDirectory(path, path, "", hidden=True)
     if tool == "workspace.search":
-        # rg leaves hidden files out, unless a glob includes them; `*` includes all.
-        everything = isinstance(glob, str) and any(spells_nothing(one) for one in braces(glob))
-        if everything or glob is None:
-            yield ReadDirectory(path, path, "", hidden=everything)
+        # Hidden files are left out, unless the call asks for them or a glob includes them; `*` includes all.
+        only = [one for one in search_globs(glob) if not is_exclusion(one)] if isinstance(glob, str) else []
+        everything = any(spells_nothing(path) for one in only for path in braces(one))
+        hidden = given.get("hidden") is True
+        if everything or hidden or not only:
+            yield ReadDirectory(path, path, "", hidden=everything or hidden)
 
 
 def _affordable(paths: Iterator[_PathT], bases: int) -> tuple[tuple[_PathT, ...], bool]:

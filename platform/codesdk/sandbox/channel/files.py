@@ -90,11 +90,16 @@ class RunnerFiles:
         with reject_malformed("answer about a batch"):
             return _refused(answer) or _INFOS.validate_json(data)
 
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+    def list(
+        self, path: str, *, depth: int = 1, limit: int = 1000, offset: int = 0, glob: str = ""
+    ) -> Listing | FileRefused:
         """Entries of a directory; see the port."""
-        answer, data = self._request({"op": "list", "path": path, "depth": depth, "limit": limit}, repeat=True)
+        header = {"op": "list", "path": path, "depth": depth, "limit": limit, "offset": offset, "glob": glob}
+        answer, data = self._request(header, repeat=True)
         with reject_malformed("listing"):
-            return _refused(answer) or Listing(entries=_INFOS.validate_json(data), truncated=bool(answer["truncated"]))
+            return _refused(answer) or Listing(
+                entries=_INFOS.validate_json(data), offset=offset, total=answer["total"], unscanned=answer["unscanned"]
+            )
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""

@@ -31,6 +31,8 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.port.faults import ArchiveRefused, SnapshotFailed
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.runner.workspace import archive as archives
+from codesdk.sandbox.runner.workspace.listing import matches_glob
+from codesdk.sandbox.runner.workspace.names import spell, unspell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, relative
 
 _DIRECTORY_MODE, _FILE_MODE = 0o755, 0o644
@@ -86,7 +88,7 @@ class FakeFiles:
     def _mark(self, name: NamedPath) -> FileFingerprint:
         absent = FileFingerprint(path=name.path, cwd=name.cwd, kind=FingerprintKind.ABSENT)
         try:
-            clean = relative(posixpath.join(name.cwd, name.path), self._profile.workspace)
+            clean = self._relative(posixpath.join(name.cwd, name.path))
         except OperationRefused:
             return absent
         real = posixpath.normpath(posixpath.join(self._profile.workspace, clean))
@@ -98,8 +100,11 @@ class FakeFiles:
         found = {"kind": FingerprintKind.FILE, "real": real, "sha256": _digest(content), "size": len(content)}
         return absent.model_copy(update=found)
 
+    def _relative(self, path: str) -> str:
+        return relative(unspell(path), self._profile.workspace)
+
     def _existing_file(self, path: str) -> str:
-        clean = relative(path, self._profile.workspace)
+        clean = self._relative(path)
         if clean in self._directories:
             raise OperationRefused("IS_A_DIRECTORY", "it is a directory")
         if clean not in self._files:
@@ -107,7 +112,7 @@ class FakeFiles:
         return clean
 
     def _existing_directory(self, path: str) -> str:
-        clean = relative(path, self._profile.workspace)
+        clean = self._relative(path)
         if clean in self._files:
             raise OperationRefused("NOT_A_DIRECTORY", "a part of the path is not a directory")
         if clean not in self._directories:
@@ -127,7 +132,7 @@ class FakeFiles:
             return tuple(self._apply(write, clean) for write, clean in zip(writes, names, strict=True))
 
     def _check(self, write: FileWrite, taken: Sequence[str]) -> str:
-        clean = relative(write.path, self._profile.workspace)
+        clean = self._relative(write.path)
         if clean in taken:
             raise OperationRefused("INVALID_PATH", "the batch names the file twice")
         if clean in self._directories:
@@ -168,11 +173,13 @@ class FakeFiles:
 
     def _info(self, clean: str) -> FileInfo:
         if clean in self._directories:
-            return FileInfo(path=clean, kind=FileKind.DIRECTORY, mode=_DIRECTORY_MODE)
+            return FileInfo(path=spell(clean), kind=FileKind.DIRECTORY, mode=_DIRECTORY_MODE)
         content, mode = self._files[clean]
-        return FileInfo(path=clean, kind=FileKind.FILE, size=len(content), mode=mode)
+        return FileInfo(path=spell(clean), kind=FileKind.FILE, size=len(content), mode=mode)
 
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+    def list(
+        self, path: str, *, depth: int = 1, limit: int = 1000, offset: int = 0, glob: str = ""
+    ) -> Listing | FileRefused:
         """Entries of a directory; see the port."""
         with self._lock:
             try:
@@ -181,11 +188,16 @@ class FakeFiles:
                 return _refused(path, refused)
             prefix = "" if clean == "." else f"{clean}/"
             names = sorted(
-                name
-                for name in (*self._files, *self._directories)
-                if name != "." and name.startswith(prefix) and name.count("/", len(prefix)) < depth
+                (
+                    name
+                    for name in (*self._files, *self._directories)
+                    if name != "." and name.startswith(prefix) and name.count("/", len(prefix)) < depth
+                    if not glob or matches_glob(name[len(prefix) :], glob)
+                ),
+                key=lambda name: (name.count("/"), name),
             )
-            return Listing(entries=tuple(map(self._info, names[:limit])), truncated=len(names) > limit)
+            page = tuple(map(self._info, names[offset : offset + limit]))
+            return Listing(entries=page, offset=offset, total=len(names))
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""
@@ -203,7 +215,7 @@ class FakeFiles:
         return self._try(path, lambda: self._make_directory(path))
 
     def _make_directory(self, path: str) -> FileInfo:
-        clean = relative(path, self._profile.workspace)
+        clean = self._relative(path)
         if clean in self._files:
             raise OperationRefused("NOT_A_DIRECTORY", "something else has that name")
         if clean != ".":
@@ -211,7 +223,7 @@ class FakeFiles:
         return self._info(clean)
 
     def _find(self, path: str) -> str:
-        clean = relative(path, self._profile.workspace)
+        clean = self._relative(path)
         return clean if clean in self._directories else self._existing_file(path)
 
     def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
@@ -219,7 +231,7 @@ class FakeFiles:
         return self._try(path, lambda: self._move(path, target, replace=replace))
 
     def _move(self, path: str, target: str, *, replace: bool) -> FileInfo:
-        clean, wanted = relative(path, self._profile.workspace), relative(target, self._profile.workspace)
+        clean, wanted = self._relative(path), self._relative(target)
         if wanted == clean or wanted.startswith(f"{clean}/"):
             raise OperationRefused("INVALID_PATH", "a directory cannot be moved into itself")
         clean = self._find(path)
@@ -303,7 +315,7 @@ class FakeFiles:
     def _manifest_entry(self, name: str) -> ManifestEntry:
         info = self._info(name)
         mark = _digest(self._files[name][0]) if name in self._files else None
-        return ManifestEntry(path=name, kind=info.kind, mode=info.mode, size=info.size, mark=mark)
+        return ManifestEntry(path=spell(name), kind=info.kind, mode=info.mode, size=info.size, mark=mark)
 
     def pack(self) -> bytes:
         """The workspace as a tar."""

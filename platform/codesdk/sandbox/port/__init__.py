@@ -50,6 +50,7 @@ from codesdk.sandbox.port.files import (
     WatchMethod,
 )
 from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.runner.workspace.names import spell, unspell
 
 __all__ = (
     "DOCKER",
@@ -93,6 +94,8 @@ __all__ = (
     "SweepResult",
     "Watch",
     "WatchMethod",
+    "spell",
+    "unspell",
 )
 
 

@@ -45,7 +45,7 @@ class FileRefused(FrozenModel):
 
 
 class FileInfo(FrozenModel):
-    """A directory entry. `path` is relative to the workspace and uses `/`."""
+    """A directory entry. `path` is relative to the workspace, uses `/` and is spelled by `spell`."""
 
     path: str
     kind: FileKind
@@ -65,10 +65,20 @@ class FileContent(FrozenModel):
 
 
 class Listing(FrozenModel):
-    """Entries of a directory, sorted by path; `truncated` if there are more than `limit`."""
+    """Entries below a directory, level by level, each level sorted by path."""
 
     entries: tuple[FileInfo, ...]
-    truncated: bool = False
+    """Those from `offset` on, up to the limit."""
+    offset: int = 0
+    total: int
+    """Entries that were found, on this page and all others."""
+    unscanned: bool = False
+    """A directory has more entries than one listing looks at."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are entries after these, or any that were not looked at."""
+        return self.unscanned or self.offset + len(self.entries) < self.total
 
 
 class FileWrite(FrozenModel):
@@ -195,7 +205,10 @@ class FileFingerprint(FrozenModel):
 
 
 class Files(Protocol):
-    """Files in the workspace, with the tool user's rights. Symlinks can't lead out of it."""
+    """Files in the workspace, with the tool user's rights. Symlinks can't lead out of it.
+
+    Paths are names, or what `spell` makes of them.
+    """
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Read up to `length` bytes from `offset` (None: the profile's `max_read_bytes`)."""
@@ -205,8 +218,14 @@ class Files(Protocol):
         """Write a batch. All preconditions are checked before the first rename."""
         ...
 
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
-        """List entries below `path`, `depth` levels deep; symlinks are listed, not followed."""
+    def list(
+        self, path: str, *, depth: int = 1, limit: int = 1000, offset: int = 0, glob: str = ""
+    ) -> Listing | FileRefused:
+        """List entries below `path`, `depth` levels deep; symlinks are listed, not followed.
+
+        `glob`: only entries that match. `*` and `?` match within a name, `**` any directories; a pattern without `/`
+        matches the name at any level, another one the path below `path`.
+        """
         ...
 
     def stat(self, path: str) -> FileInfo | FileRefused:

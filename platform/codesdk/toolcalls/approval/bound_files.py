@@ -18,7 +18,7 @@ from codesdk.policy.shell.command_analysis import analyze_argv, analyze_line
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.words import Word, unquote
 from codesdk.registry import SourceCall, Template, Tool
-from codesdk.sandbox.port import FileFingerprint, FileRefused, Files, FingerprintKind, NamedPath
+from codesdk.sandbox.port import FileFingerprint, FileRefused, Files, FingerprintKind, NamedPath, spell
 from codesdk.tools.diff_parser import parse_readings
 from codesdk.tools.hunks import PatchRejected
 
@@ -156,7 +156,7 @@ def _word_path(word: Word) -> str:
     value = _OPTION_VALUE.fullmatch(word.text)
     text = value[1] if value else word.text
     is_path = text and not text.startswith("-") and len(text) <= MAX_PATH and "\0" not in text and "\n" not in text
-    return text if is_path else ""
+    return spell(text) if is_path else ""  # a shell has no escapes for names
 
 
 def bound_files_value(marks: tuple[FileFingerprint, ...]) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from codesdk.sources.starters.stdio import StdioStarter
 from codesdk.storage.timeouts import ANSWER_TIMEOUT_S
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.claim import CallClaimer, InFlightCalls
+from codesdk.toolcalls.decision.call_decision import CallDecisions
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.run.output_log import FlushTimer
 from codesdk.worker.calls.dispatcher import Dispatcher, run_guarded
@@ -169,6 +170,7 @@ class Worker:
                 confirm=self.heartbeat.confirm,
                 flush_timer=self._flush_timer,
                 output_rate=ByteBuckets(services.log_rate, services.clock),
+                decide=CallDecisions(services.bundles, services.approvals).by_policy,
             )
             in_flight = InFlightCalls(settings.worker_threads)
             self._recovery = Recovery(

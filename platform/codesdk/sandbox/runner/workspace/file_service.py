@@ -9,6 +9,7 @@ from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.event_loop import EventLoop, SerialExecutor
 from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace import files
+from codesdk.sandbox.runner.workspace.names import unspell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, catch_errors
 
 TYPE_CHECKING = False
@@ -122,7 +123,9 @@ class FileService:
             nonlocal body
             self.workspace().ensure_accessible()
             self.check(str(message.header["op"]))
-            header, body = operation(message.header, message.body)
+            given: Header = dict(message.header)
+            given.update((field, unspell(given[field])) for field in ("path", "target") if field in given)
+            header, body = operation(given, message.body)
             return header
 
         header = catch_errors(work)
@@ -148,8 +151,17 @@ class FileService:
         return {"info": files.status(self.workspace(), header["path"])}, b""
 
     def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        entries, cut = files.listing(self.workspace(), header["path"], int(header["depth"]), int(header["limit"]))
-        return {"truncated": cut}, wire.dump_json(entries)
+        from codesdk.sandbox.runner.workspace import listing  # noqa: PLC0415 - loaded where it is asked for
+
+        page = listing.list_entries(
+            self.workspace(),
+            header["path"],
+            int(header["depth"]),
+            int(header["limit"]),
+            int(header.get("offset", 0)),
+            str(header.get("glob", "")),
+        )
+        return {"total": page.total, "unscanned": page.unscanned}, wire.dump_json(page.entries)
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
         size = int(header["spec_bytes"])
@@ -160,7 +172,7 @@ class FileService:
             if item["bytes"] is not None:
                 content = body[place : place + item["bytes"]]
                 place += item["bytes"]
-            writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
+            writes.append(files.Write(unspell(item["path"]), content, item["expect"], item["mode"]))
         infos = files.write(self.workspace(), writes, int(self._settings["limits"].get("fsize", 0)))
         return {}, wire.dump_json(infos)
 

@@ -7,12 +7,10 @@ import os
 import stat
 
 from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.names import spell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of, relative
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # non-blocking: opening a FIFO must not hang the file thread
-MAX_DEPTH = 32
-MAX_SCANNED = 50_000
-"""Maximum entries that a listing scans before it reports `truncated`; bounds memory."""
 MAX_BATCH = 500
 MAX_CHECKED = 64 * 1024 * 1024
 """Largest file whose content is compared before it is replaced."""
@@ -38,11 +36,6 @@ def temporary_name() -> str:
     return name
 
 
-def printable(name: str) -> str:
-    r"""Return a name as text, with bytes that aren't UTF-8 as `\xNN`."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
 def describe(path: str, status: os.stat_result) -> Info:
     """Describe one entry, with the fields of `port.FileInfo`."""
     mode = status.st_mode
@@ -51,7 +44,7 @@ def describe(path: str, status: os.stat_result) -> Info:
         if test(mode):
             kind = word
     return {
-        "path": printable(path),
+        "path": spell(path),
         "kind": kind,
         "size": status.st_size,
         "mode": stat.S_IMODE(mode),
@@ -98,35 +91,6 @@ def status(root: Root, path: str) -> Info:
     fd = root.open(clean, os.O_PATH | os.O_NOFOLLOW)
     try:
         return describe(clean, os.fstat(fd))
-    finally:
-        os.close(fd)
-
-
-def listing(root: Root, path: str, depth: int, limit: int) -> tuple[list[Info], bool]:
-    """List entries below a directory, sorted by path; returns whether some were left out. Follows no symlinks."""
-    clean = relative(path, root.workspace)
-    found: list[tuple[str, os.stat_result]] = []
-    fd = root.open(clean, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
-    _scan(fd, "" if clean == "." else clean + "/", min(depth, MAX_DEPTH), found)
-    found.sort(key=lambda entry: entry[0])
-    cut = len(found) > limit or len(found) >= MAX_SCANNED
-    return [describe(name, entry) for name, entry in found[:limit]], cut
-
-
-def _scan(fd: int, prefix: str, depth: int, found: list[tuple[str, os.stat_result]]) -> None:
-    try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                if len(found) >= MAX_SCANNED:
-                    return
-                try:
-                    about = entry.stat(follow_symlinks=False)
-                    found.append((prefix + entry.name, about))
-                    if depth > 1 and stat.S_ISDIR(about.st_mode):
-                        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                        _scan(os.open(entry.name, flags, dir_fd=fd), prefix + entry.name + "/", depth - 1, found)
-                except OSError:
-                    continue  # deleted, or a directory that the tool user can't read: listed, not entered
     finally:
         os.close(fd)
 
@@ -186,7 +150,7 @@ def _with_path(path: str, refused: OperationRefused, done: list[Info]) -> Operat
     message = refused.message
     if done:
         message += "; already applied: " + ", ".join(str(info["path"]) for info in done[:10])
-    return OperationRefused(refused.error, message, path)
+    return OperationRefused(refused.error, message, spell(path))
 
 
 def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:

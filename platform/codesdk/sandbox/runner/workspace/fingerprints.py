@@ -14,6 +14,7 @@ import stat
 import time
 
 from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.names import spell, unspell
 from codesdk.sandbox.runner.workspace.root import OperationRefused
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ def fingerprint_files(root: Root, names: list[list[str]], home: str) -> list[Fin
 
 
 def _fingerprint(root: Root, path: str, directory: str, home: str, left: int) -> Fingerprint:
+    path, directory = unspell(path), unspell(directory)
     try:
         fd = _open(root, path, directory, home)
     except _Unbindable:
@@ -152,14 +154,9 @@ def _start(root: Root, path: str) -> int:
     return os.open("/" if path.startswith("/") else ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root.fd)
 
 
-def _refusal_in_proc(is_own: bool, rest: list[str]) -> Exception:
-    # The program's own descriptors, such as /dev/stdin, are no files: the line names what it opens them with.
-    return OSError(errno.ELOOP, "a link of /proc") if is_own and not any(rest) else _Unbindable()
-
-
 def _describe(fd: int, left: int) -> Fingerprint:
     where = "/proc/self/fd/" + str(fd)
-    real, about = os.fsencode(os.readlink(where)).decode("utf-8", "backslashreplace"), os.fstat(fd)
+    real, about = spell(os.readlink(where)), os.fstat(fd)
     if stat.S_ISDIR(about.st_mode):
         return ["directory", real, None, 0]
     is_virtual = real.startswith(_VIRTUAL_FILE_SYSTEMS) and not real.startswith(_SHARED_MEMORY)

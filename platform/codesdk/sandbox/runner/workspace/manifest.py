@@ -6,7 +6,8 @@ import os
 import stat
 
 from codesdk.sandbox.runner.workspace import digest
-from codesdk.sandbox.runner.workspace.files import describe, printable
+from codesdk.sandbox.runner.workspace.files import describe
+from codesdk.sandbox.runner.workspace.names import spell
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root
 
 TYPE_CHECKING = False
@@ -57,7 +58,7 @@ def _row(path: str, name: str, directory: int, about: os.stat_result) -> list[An
     info = describe(path, about)
     mark = None
     if info["kind"] == "symlink":
-        mark = printable(os.readlink(name, dir_fd=directory))
+        mark = spell(os.readlink(name, dir_fd=directory))
     elif info["kind"] == "file" and about.st_size <= MAX_HASHED:
         mark = _digest(name, directory)
     size = about.st_size if info["kind"] == "file" else 0

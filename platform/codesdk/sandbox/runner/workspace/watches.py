@@ -12,7 +12,8 @@ import time
 
 from codesdk.sandbox.runner.event_loop import PendingAnswers
 from codesdk.sandbox.runner.protocol import wire
-from codesdk.sandbox.runner.workspace import file_watcher, files
+from codesdk.sandbox.runner.workspace import file_watcher
+from codesdk.sandbox.runner.workspace.names import spell, unspell
 from codesdk.sandbox.runner.workspace.root import catch_errors, relative
 
 TYPE_CHECKING = False
@@ -133,7 +134,7 @@ class Watches:
         if len(self._watches) >= MAX_WATCHES:
             answer(_refused("TOO_LARGE", f"more than {MAX_WATCHES} watches at once"), b"")
             return
-        path, identity = str(message.header["path"]), os.urandom(8).hex()
+        path, identity = unspell(str(message.header["path"])), os.urandom(8).hex()
         watch = self._watches[identity] = _Watch(path)
 
         def work() -> Callable[[], None]:
@@ -143,9 +144,9 @@ class Watches:
         def begun(outcome: Header) -> None:
             if "refused" in outcome or "error" in outcome:
                 self._watches.pop(identity, None)
-                answer({"path": path, **outcome}, b"")
+                answer({"path": spell(path), **outcome}, b"")
                 return
-            answer({"id": identity, "path": files.printable(watch.top), **outcome}, b"")
+            answer({"id": identity, "path": spell(watch.top), **outcome}, b"")
             assert watch.watcher is not None  # noqa: S101 - `_begin` has set it
             watch.put(watch.watcher.unseen)
             self._wait_for_changes(watch, 0.0)
@@ -179,7 +180,7 @@ class Watches:
         def reply() -> None:
             watch.used = time.monotonic()
             part = watch.read(after, limit)
-            rows = [(kind, files.printable(path), files.printable(source)) for _, kind, path, source in part]
+            rows = [(kind, spell(path), spell(source)) for _, kind, path, source in part]
             over = "" if len(part) < len(watch.waiting) else watch.over
             answer({"next": part[-1][0] if part else after, "over": over}, wire.dump_json(rows))
 
