@@ -278,7 +278,12 @@ def connect_client(
     file: Annotated[
         Path | None, typer.Option("--file", parser=parse_path, metavar="PATH", help="Use another file.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Verify that the client sees the session's tools.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Verify that the client sees the session's tools, and has no others.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if the client would keep built-in tools of its own.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -297,6 +302,7 @@ def connect_client(
         write=write,
         file=file,
         check=check,
+        strict=strict,
         data_dir=data_dir,
         as_json_answer=json,
     )
