@@ -289,7 +289,8 @@ def connect_client(
 ) -> None:
     """Print the configuration that connects an agent's client to a session, or write it.
 
-    Without --url, opens a session on the running daemon and leaves it open.
+    Without --url, uses the only open session of the running daemon; if there is none or several, or with --workspace,
+    opens a new one and leaves it open.
     """
     from codesdk.cli.client_config import connect as connecting
 

@@ -13,8 +13,10 @@ from codesdk.cli.app import app
 from codesdk.cli.client_config import client_check
 from codesdk.cli.client_config.client_check import BuiltInsOn, ClientAbsent, ClientSilent, ToolsNotSeen
 from codesdk.cli.client_config.endpoint_check import NoSession, TokenRefused
+from codesdk.cli.stack.operator_key import write_key
 from codesdk.mcphost.stdio_bridge.host_status import HostNotReady
 from codesdk.mcphost.stdio_bridge.main import HostUnreachable
+from codesdk.tenancy.principal import Unauthenticated
 from receivers import receiving
 
 SEES = """#!/bin/sh
@@ -279,3 +281,77 @@ def test_the_bridge_tells_such_a_host_alike():
         result = CliRunner().invoke(app, ["mcp", "--url", f"{host.url}/mcp", "--token", "csdk_ses_x"])
     assert isinstance(result.exception, HostNotReady)
     assert "its database is not" in result.exception.advice()
+
+
+@pytest.fixture
+def daemon(stack):
+    """The stack as its operator's commands find it."""
+    principal, key = stack.principal()
+    write_key(stack.settings.data_dir, key)
+    return stack, principal
+
+
+def connected(stack, *more):
+    line = ["connect", "generic", "--json", "--data-dir", str(stack.settings.data_dir), *more]
+    ended = CliRunner().invoke(app, line, env={"CODESDK_TOKEN": "", "CODESDK_URL": ""})
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    token = json.loads(ended.stdout)["token"]
+    return stack.services.directory.subject(token).session_id, ended.stderr
+
+
+def test_the_only_open_session_is_used_and_its_workspace_told(daemon, tmp_path):
+    stack, principal = daemon
+    closed, _ = stack.open_for(principal)
+    stack.services.sessions.close(closed.tenant_id, closed.id)
+    (tmp_path / "project").mkdir()
+    first, told = connected(stack, "--workspace", str(tmp_path / "project"))
+    assert f"Opened session {first}" in told
+    assert f"The agent sees a copy of {tmp_path / 'project'}" in told
+    again, told = connected(stack)
+    assert again == first
+    assert f"Using the only open session, {first}" in told
+    assert f"The agent sees a copy of {tmp_path / 'project'}" in told
+
+
+def test_a_new_session_says_that_it_is_empty_and_how_many_others_are_open(daemon):
+    stack, principal = daemon
+    stack.open_for(principal)
+    stack.open_for(principal)
+    fresh, told = connected(stack)
+    assert f"Opened session {fresh}, not one of the 2 that are open" in told
+    assert "an empty workspace (--workspace" in told
+
+
+def test_a_directory_for_the_workspace_needs_a_session_of_its_own(daemon, tmp_path):
+    stack, principal = daemon
+    only, _ = stack.open_for(principal)
+    fresh, _ = connected(stack, "--workspace", str(tmp_path))
+    assert fresh != only.id
+
+
+def test_the_only_open_session_of_somebody_else_is_not_used(daemon):
+    stack, _ = daemon
+    theirs, _ = stack.open_for(stack.principal()[0])
+    fresh, told = connected(stack)
+    assert fresh != theirs.id
+    assert "Opened session" in told
+
+
+def test_a_token_is_issued_only_for_an_open_session_of_the_callers_own(stack):
+    (owner, key), (_, other) = stack.principal(), stack.principal()
+    session, token = stack.open_for(owner)
+    where = f"/v1/sessions/{session.id}/tokens"
+    with stack.http(other) as client:
+        assert client.post(where).json()["code"] == "SESSION_UNKNOWN"
+    with stack.http(key) as client:
+        issued = client.post(where)
+        assert issued.status_code == 201
+        second = issued.json()["token"]
+        assert second != token
+        subject = stack.services.directory.subject
+        assert subject(token).session_id == subject(second).session_id == session.id
+        client.delete(f"/v1/sessions/{session.id}")
+        assert client.post(where).json()["code"] == "SESSION_UNKNOWN"
+        for each in (token, second):
+            with pytest.raises(Unauthenticated):
+                subject(each)

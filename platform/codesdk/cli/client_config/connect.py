@@ -9,18 +9,22 @@ from pathlib import Path
 
 from rich.text import Text
 
-from codesdk.cli.api_client import connect
+from codesdk.cli.api_client import ApiClient, OpenedSession, connect
 from codesdk.cli.client_config import client_check, config_file, endpoint_check
 from codesdk.cli.client_config.client_files import ClientFile, client_files
 from codesdk.cli.client_config.clients import CLIENTS, TOKEN_VARIABLE, ClientKind, ClientSpec, Endpoint
 from codesdk.cli.console.terminal import Printer
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.session.agent_commands import CALL_MARGIN_S, call_limit_s
-from codesdk.cli.session.create import create_session
+from codesdk.cli.session.create import create_session, describe_workspace
 from codesdk.cli.session.stdio_bridge import TokenMissing
 from codesdk.domain.decisions import PermissionMode
 from codesdk.errors import ExitCode, Fault
+from codesdk.sessions import SessionUnknown
 from codesdk.settings import Settings
+
+MAX_SESSIONS = 500
+"""Newest sessions among which an open one is looked for."""
 
 
 class BuiltInsStayOn(Fault):
@@ -147,7 +151,7 @@ def _endpoint(
         url, token = _open_session(printer, settings, workspace)
     else:
         printer.progress(
-            f"Using the session of the given token (--token or {TOKEN_VARIABLE}); without one, a new session is opened"
+            f"Using the session of the given token (--token or {TOKEN_VARIABLE}); without one, the only open session or a new one is used"
         )
     return Endpoint(url, token, limit_s, wait_s, own_command())
 
@@ -159,8 +163,30 @@ def own_command() -> str:
 
 
 def _open_session(printer: Printer, settings: Settings, workspace: Path | None) -> tuple[str, str]:
+    """Use the only open session, if there is exactly one and no directory is to be copied; otherwise open a new one."""
     with connect(settings) as daemon:
-        by = "codesdk connect"
-        opened = create_session(daemon, workspace, mode=PermissionMode.AUTO, opened_by=by, progress=printer.progress)
-    printer.progress(f"Opened session {opened.session.id}; `codesdk sessions close {opened.session.id}` ends it")
+        open_ones = [session for session in daemon.sessions(MAX_SESSIONS) if session.state == "open"]
+        only = open_ones[0].id if workspace is None and len(open_ones) == 1 else None
+        opened = _use_session(daemon, only) if only is not None else None
+        if opened is not None:
+            printer.progress(f"Using the only open session, {opened.session.id}, with a new token")
+        else:
+            by = "codesdk connect"
+            opened = create_session(
+                daemon, workspace, mode=PermissionMode.AUTO, opened_by=by, progress=printer.progress
+            )
+            others = f", not one of the {len(open_ones)} that are open" if open_ones else ""
+            printer.progress(
+                f"Opened session {opened.session.id}{others}; `codesdk sessions close {opened.session.id}` ends it"
+            )
+    printer.progress(f"The agent sees {describe_workspace(opened.session)}")
     return opened.mcp_url, opened.token
+
+
+def _use_session(daemon: ApiClient, session: str) -> OpenedSession | None:
+    try:
+        return daemon.issue_token(session)
+    except Fault as fault:
+        if fault.code != SessionUnknown.code:
+            raise
+        return None  # another principal's, or closed meanwhile
