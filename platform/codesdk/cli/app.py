@@ -256,6 +256,9 @@ def mcp(
         int | None,
         typer.Option("--wait", help="Maximum seconds per answer.", envvar=WAIT_VARIABLE, min=1, max=604800),
     ] = None,
+    tell_agent: Annotated[
+        bool, typer.Option("--tell-agent", help="If the session can't be used, serve a tool that says why.")
+    ] = False,
 ) -> None:
     """Bridge MCP over stdin and stdout, for agents that start their servers as programs.
 
@@ -263,7 +266,16 @@ def mcp(
     """
     from codesdk.cli.session.stdio_bridge import run
 
-    run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir, wait_s=wait)
+    run(
+        url=url,
+        token=token,
+        workspace=workspace,
+        mode=mode,
+        rules=rules,
+        data_dir=data_dir,
+        wait_s=wait,
+        tell_agent=tell_agent,
+    )
 
 
 @app.command("connect")

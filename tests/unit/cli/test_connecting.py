@@ -245,6 +245,18 @@ def test_a_file_that_would_switch_built_in_tools_on_again_is_refused(kind, found
         (merge_toml if client.toml else merge_json)(found, client.piece(TO))
 
 
+@pytest.mark.parametrize("kind", ["claude", "gemini", "opencode", "qwen", "kimi", "generic"])
+def test_a_client_that_goes_on_without_its_server_starts_the_bridge_that_tells_its_agent(kind):
+    entry = CLIENTS[ClientKind(kind)].piece(TO).entry
+    line = entry["command"] if kind == "opencode" else [entry["command"], *entry["args"]]
+    assert line == ["codesdk", "mcp", "--tell-agent", "--url", TO.url]
+    assert "CODESDK_TOKEN" in (entry.get("env") or entry["environment"])
+
+
+def test_codex_starts_only_with_its_server():
+    assert CLIENTS[ClientKind.CODEX].piece(TO).entry["required"] is True
+
+
 KEEPS = ["cursor", "vscode", "generic"]
 
 
@@ -305,7 +317,7 @@ def test_it_merges_into_the_named_file_and_says_so_in_json(tmp_path):
     answer = json.loads(ended.stdout)
     assert (answer["written"], answer["file"]) == (True, str(place))
     found = json.loads(place.read_text())
-    assert (found["theme"], found["mcpServers"]["codesdk"]["httpUrl"]) == ("dark", TO.url)
+    assert (found["theme"], found["mcpServers"]["codesdk"]["args"][-1]) == ("dark", TO.url)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600  # it holds the token now
 
 

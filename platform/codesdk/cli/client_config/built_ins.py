@@ -20,6 +20,9 @@ CLAUDE = ConfigEntry(
     ("env", "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT"),
     "0",
     (
+        # Otherwise its model is asked before the bridge has started, which takes longer than 5 s on a busy machine.
+        Setting(("env", "MCP_CONNECTION_NONBLOCKING"), "0"),
+        Setting(("env", "MCP_CONNECT_TIMEOUT_MS"), "30000"),
         Setting(("permissions", "deny"), list(_CLAUDE_TOOLS), add=True),
         Setting(("permissions", "allow"), [f"mcp__{SERVER_NAME}"], add=True),
         Setting(("enabledMcpjsonServers",), [SERVER_NAME], add=True),
@@ -59,8 +62,10 @@ _QWEN_TOOLS = (
 QWEN = (
     Setting(("tools", "core"), ["none"]),
     Setting(("permissions", "deny"), list(_QWEN_TOOLS), add=True),
+    Setting(("memory", "enableManagedAutoMemory"), False),
+    Setting(("memory", "enableManagedAutoDream"), False),
 )
-"""`settings.json`. The list of core tools leaves some built-in ones. Behind `tool_search` the model would not see ours."""
+"""`settings.json`. The memory is kept by an agent of its own, which has tools for files and a shell. The list of core tools leaves some built-in ones. Behind `tool_search` the model would not see ours."""
 
 KIMI = ConfigEntry(("tools", "enabled"), [f"mcp__{SERVER_NAME}__*"])
 """`config.toml`: the only tools that are offered and run."""
@@ -81,7 +86,7 @@ GENERIC = (
 HARMLESS = frozenset(
     {
         *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "ListMcpResourcesTool", "ReadMcpResourceTool"),
-        *("ReadMcpResourceDirTool", "DeferredToolPlaceholder"),
+        *("ReadMcpResourceDirTool", "DeferredToolPlaceholder", "WaitForMcpServers"),
         *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TodoWrite", "ToolSearch", "StructuredOutput"),
         *("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"),
         *("update_plan", "ask_user_question", "todo_write", "question", "todowrite", "todoread", "invalid"),

@@ -88,13 +88,24 @@ class ClientSpec:
     """Further instructions for the user; `{limit_s}` is the timeout of a call in seconds."""
 
 
-def _claude(to: Endpoint) -> ConfigEntry:
-    entry = {
-        "type": "http",
-        "url": to.url,
-        "headers": to.headers(f"${{{TOKEN_VARIABLE}}}"),
-        "timeout": to.limit_s * 1000,
+def _bridge(to: Endpoint, token: str) -> dict[str, Any]:
+    """Start of the stdio bridge, which tells the agent if the session can't be used.
+
+    For clients that otherwise go on without tools, and end with 0, if the server is down or the token is not valid.
+    `token`: the token or the client's placeholder for it.
+    """
+    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
+    return {
+        "command": to.command,
+        "args": ["mcp", "--tell-agent", "--url", to.url],
+        "env": {TOKEN_VARIABLE: token, **timed},
     }
+
+
+def _claude(to: Endpoint) -> ConfigEntry:
+    # Without `alwaysLoad` the model sees our tools only after a search for them.
+    more = {"timeout": to.limit_s * 1000, "alwaysLoad": True}
+    entry = {"type": "stdio", **_bridge(to, f"${{{TOKEN_VARIABLE}}}"), **more}
     return ConfigEntry(("mcpServers", SERVER_NAME), entry)
 
 
@@ -120,14 +131,15 @@ def _qwen(to: Endpoint) -> ConfigEntry:
 
 
 def _gemini_server(to: Endpoint) -> dict[str, Any]:
-    return {"httpUrl": to.url, "headers": to.headers(to.token), "timeout": to.limit_s * 1000, "trust": True}
+    return {**_bridge(to, to.token), "timeout": to.limit_s * 1000, "trust": True}
 
 
 def _opencode(to: Endpoint) -> ConfigEntry:
+    start = _bridge(to, f"{{env:{TOKEN_VARIABLE}}}")
     entry = {
-        "type": "remote",
-        "url": to.url,
-        "headers": to.headers(f"{{env:{TOKEN_VARIABLE}}}"),
+        "type": "local",
+        "command": [start["command"], *start["args"]],
+        "environment": start["env"],
         "timeout": to.limit_s * 1000,
         "enabled": True,
     }
@@ -135,8 +147,7 @@ def _opencode(to: Endpoint) -> ConfigEntry:
 
 
 def _kimi(to: Endpoint) -> ConfigEntry:
-    entry = {"url": to.url, "headers": to.headers(to.token), "toolTimeoutMs": to.limit_s * 1000}
-    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+    return ConfigEntry(("mcpServers", SERVER_NAME), {**_bridge(to, to.token), "toolTimeoutMs": to.limit_s * 1000})
 
 
 def _cursor(to: Endpoint) -> ConfigEntry:
@@ -152,9 +163,7 @@ def _vscode(to: Endpoint) -> ConfigEntry:
 
 
 def _generic(to: Endpoint) -> ConfigEntry:
-    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
-    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN_VARIABLE: to.token, **timed}}
-    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+    return ConfigEntry(("mcpServers", SERVER_NAME), _bridge(to, to.token))
 
 
 _EXPORT = f"Start it with {TOKEN_VARIABLE} in its environment; the file does not hold the token."
