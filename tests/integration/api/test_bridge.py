@@ -216,3 +216,29 @@ def test_a_bridge_that_told_its_agent_ends_with_the_error():
     assert json.loads(ended.stdout) == {"jsonrpc": "2.0", "id": 7, "result": {}}
     assert ended.returncode == 69
     assert "No MCP host answers" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (r'{"path": "\ud83d"}', "params.arguments.path contains half a surrogate pair"),
+        ('{"path": NaN}', "params.arguments.path is not a finite number"),
+        ('{"path": "a", "x": ' + "[" * 5000 + "]" * 5000 + "}", "nested deeper"),
+        ('{"path": "a"', "This request was not sent"),
+    ],
+    ids=["half an emoji", "NaN", "deep", "cut off"],
+)
+def test_a_line_that_cannot_be_forwarded_is_answered_and_the_next_one_served(stack, sent, said):
+    _, token = stack.open_session()
+    version = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    lines = [
+        "\ufeff" + json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": version}),
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        f'{{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {{"name": "workspace_read", "arguments": {sent}}}}}',
+        json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
+    ]
+    ended = run(stack.mcp_url, token, stdin="\n".join(lines) + "\n")
+    answers = {answer["id"]: answer for answer in map(json.loads, ended.stdout.splitlines()) if "id" in answer}
+    assert said in answers[2]["error"]["message"]
+    assert "result" in answers[1]
+    assert "result" in answers[3]

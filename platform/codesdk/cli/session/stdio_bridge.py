@@ -33,7 +33,7 @@ def run(
     rules: Path | None,
     data_dir: Path | None,
     wait_s: int | None,
-    tell_agent: bool,
+    tell_agent: bool = False,
 ) -> None:
     """Serve stdin and stdout until they close. `wait_s`: see `mcphost.stdio_bridge.main.run`.
 
