@@ -52,6 +52,7 @@ ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
     ("GET", "/v1/sessions"): Action.SESSIONS_READ,
     ("GET", "/v1/sessions/{session_id}"): Action.SESSIONS_READ,
     ("DELETE", "/v1/sessions/{session_id}"): Action.SESSIONS_CLOSE,
+    ("POST", "/v1/sessions/{session_id}/tokens"): Action.SESSIONS_OPEN,
     ("GET", "/v1/sessions/{session_id}/sandbox"): Action.SESSIONS_READ,
     ("POST", "/v1/sessions/{session_id}/sandbox/stop"): Action.SANDBOXES_START_STOP,
     ("POST", "/v1/sessions/{session_id}/sandbox/start"): Action.SANDBOXES_START_STOP,

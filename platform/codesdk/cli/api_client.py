@@ -40,7 +40,7 @@ class NotRunning(Fault):
 
 
 class OpenedSession(FrozenModel):
-    """A new session with its agent's token and MCP URL."""
+    """A session with its agent's token and MCP URL."""
 
     session: Session
     token: str
@@ -66,6 +66,10 @@ class ApiClient:
     def open_session(self, wish: NewSession) -> OpenedSession:
         """Open a session."""
         return OpenedSession.model_validate(self.request("POST", "/v1/sessions", json=wish.model_dump(mode="json")))
+
+    def issue_token(self, session: str) -> OpenedSession:
+        """One more token for an open session of the operator's."""
+        return OpenedSession.model_validate(self.request("POST", f"/v1/sessions/{session}/tokens"))
 
     def session(self, session: str) -> Session:
         """Get one session."""

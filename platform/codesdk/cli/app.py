@@ -274,6 +274,9 @@ def mcp(
         int | None,
         typer.Option("--wait", help="Maximum seconds per answer.", envvar=WAIT_VARIABLE, min=1, max=604800),
     ] = None,
+    tell_agent: Annotated[
+        bool, typer.Option("--tell-agent", help="If the session can't be used, serve a tool that says why.")
+    ] = False,
 ) -> None:
     """Bridge MCP over stdin and stdout, for agents that start their servers as programs.
 
@@ -290,6 +293,7 @@ def mcp(
         data_dir=data_dir,
         wait_s=wait,
         git_depth=git_depth if git else None,
+        tell_agent=tell_agent,
     )
 
 
@@ -305,13 +309,19 @@ def connect_client(
     file: Annotated[
         Path | None, typer.Option("--file", parser=parse_path, metavar="PATH", help="Use another file.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Verify that the client sees the session's tools.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Verify that the client sees the session's tools, and has no others.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if the client would keep built-in tools of its own.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Print the configuration that connects an agent's client to a session, or write it.
 
-    Without --url, opens a session on the running daemon and leaves it open.
+    Without --url, uses the only open session of the running daemon; if there is none or several, or with --workspace,
+    opens a new one and leaves it open.
     """
     from codesdk.cli.client_config import connect as connecting
 
@@ -324,6 +334,7 @@ def connect_client(
         write=write,
         file=file,
         check=check,
+        strict=strict,
         data_dir=data_dir,
         as_json_answer=json,
     )

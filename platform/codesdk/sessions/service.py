@@ -112,6 +112,18 @@ class SessionService:
         rules = self._rules.check(wish.policy, principal.tenant_id) if wish.policy is not None else None
         return self._open(unit, principal, wish, profile, rules)
 
+    def issue_token(self, principal: Principal, session: str) -> tuple[Session, str]:
+        """Issue one more token for an open session that this principal opened; earlier tokens stay valid.
+
+        Raises:
+            SessionUnknown: the principal has no such open session. Others' would let it act in their name.
+        """
+        found = self._directory.subject_in(principal, session)
+        if found is None:
+            raise SessionUnknown("There is no such session of yours, or it is closed.")
+        token = self._writer.run(lambda unit: self._directory.mint_token(unit, found.session_id, self._token_ttl_s))
+        return self.find(principal.tenant_id, session), token
+
     def find(self, tenant: TenantId, session: str) -> Session:
         """Return the session.
 

@@ -174,3 +174,71 @@ def test_nothing_but_the_protocol_is_on_stdout_and_a_closed_stdin_ends_it(stack)
     ended = run(stack.mcp_url, token, stdin="no json\n" + json.dumps(initialize) + "\n")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in ended.stdout.splitlines())
+
+
+@asynccontextmanager
+async def telling(url, token):
+    line = ["-m", "codesdk.cli", "mcp", "--tell-agent", "--url", url, "--token", token]
+    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=line)), mode="legacy") as client:
+        yield client
+
+
+@pytest.mark.parametrize("stale", [False, True], ids=["dead host", "stale token"])
+def test_an_agent_is_told_that_its_session_cannot_be_used(stack, helpers, stale):
+    url = stack.mcp_url if stale else "http://127.0.0.1:9/mcp"
+    said = "does not accept this session token" if stale else "No MCP host answers"
+
+    async def go():
+        async with telling(url, "csdk_ses_old") as client:
+            return await client.list_tools(), await client.call_tool("workspace_read", {"path": "a"})
+
+    listed, called = helpers.within(go())
+    assert [tool.name for tool in listed.tools] == ["codesdk_unavailable"]
+    assert said in listed.tools[0].description
+    assert called.is_error
+    assert said in called.content[0].text
+
+
+def test_a_bridge_that_told_its_agent_ends_with_the_error():
+    line = [
+        sys.executable,
+        "-m",
+        "codesdk.cli",
+        "mcp",
+        "--tell-agent",
+        "--url",
+        "http://127.0.0.1:9/mcp",
+        "--token",
+        "x",
+    ]
+    asked = '{"jsonrpc":"2.0","id":7,"method":"ping"}\n'
+    ended = subprocess.run(line, input=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(ended.stdout) == {"jsonrpc": "2.0", "id": 7, "result": {}}
+    assert ended.returncode == 69
+    assert "No MCP host answers" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (r'{"path": "\ud83d"}', "params.arguments.path contains half a surrogate pair"),
+        ('{"path": NaN}', "params.arguments.path is not a finite number"),
+        ('{"path": "a", "x": ' + "[" * 5000 + "]" * 5000 + "}", "nested deeper"),
+        ('{"path": "a"', "This request was not sent"),
+    ],
+    ids=["half an emoji", "NaN", "deep", "cut off"],
+)
+def test_a_line_that_cannot_be_forwarded_is_answered_and_the_next_one_served(stack, sent, said):
+    _, token = stack.open_session()
+    version = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    lines = [
+        "\ufeff" + json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": version}),
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        f'{{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {{"name": "workspace_read", "arguments": {sent}}}}}',
+        json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
+    ]
+    ended = run(stack.mcp_url, token, stdin="\n".join(lines) + "\n")
+    answers = {answer["id"]: answer for answer in map(json.loads, ended.stdout.splitlines()) if "id" in answer}
+    assert said in answers[2]["error"]["message"]
+    assert "result" in answers[1]
+    assert "result" in answers[3]

@@ -11,16 +11,17 @@ from typer.testing import CliRunner
 
 from codesdk.cli.app import app
 from codesdk.cli.client_config import client_check
-from codesdk.cli.client_config.client_check import ClientAbsent, ClientSilent, ToolsNotSeen
+from codesdk.cli.client_config.client_check import BuiltInsOn, ClientAbsent, ClientSilent, ToolsNotSeen
 from codesdk.cli.client_config.endpoint_check import NoSession, TokenRefused
+from codesdk.cli.stack.operator_key import write_key
 from codesdk.mcphost.stdio_bridge.host_status import HostNotReady
 from codesdk.mcphost.stdio_bridge.main import HostUnreachable
+from codesdk.tenancy.principal import Unauthenticated
 from receivers import receiving
 
 SEES = """#!/bin/sh
 echo 'not json'
-echo '{"type":"system","subtype":"init","tools":["Bash","mcp__codesdk__workspace_read"]}'
-sleep 60
+echo '{"type":"system","subtype":"init","tools":["ToolSearch","mcp__codesdk__workspace_read"]}'
 """
 BLIND = """#!/bin/sh
 echo '{"type":"system","subtype":"init","tools":[]}'
@@ -28,26 +29,31 @@ echo '{"type":"system","subtype":"init","tools":[]}'
 
 
 ASKS = """#!{python}
-import json, os, pathlib, re, time, urllib.request
+import json, os, pathlib, re, subprocess, sys, time, urllib.request
 home = pathlib.Path(os.environ["HOME"])
-words = [path.read_text() for path in home.rglob("*") if path.suffix in (".json", ".toml")]
-written = re.search(r'"?base_?URL"? ?[:=] ?"([^"]+)"', " ".join(words), re.I)
-url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("KIMI_MODEL_BASE_URL") or os.environ.get("GOOGLE_GEMINI_BASE_URL") or written[1]
-assert re.search(re.escape({url!r}), " ".join(words)), words
-body = json.dumps({{"tools": {tools}}}).encode()
-for path in ("/title", "/turn"):
-    try:
-        urllib.request.urlopen(urllib.request.Request(url + path, body if path == "/turn" else b"{{}}"))
-    except urllib.error.HTTPError as error:
-        assert error.code == 400
+words = " ".join(path.read_text() for path in home.rglob("*") if path.suffix in (".json", ".toml"))
+assert {url!r} in words, words
+given = os.environ.get("OPENAI_BASE_URL") or os.environ.get("KIMI_MODEL_BASE_URL") or os.environ.get("GOOGLE_GEMINI_BASE_URL")
+url = given or re.search(r'"?base_?URL"?[:=] ?"([^"]+)"', " ".join([*sys.argv, *os.environ.values()]), re.I)[1]
+path, key, one = {{
+    "codex": ("/responses", "input", {{"type": "function_call_output"}}),
+    "gemini": ("/v1beta/models/none:generateContent", "contents", {{"parts": [{{"functionResponse": {{}}}}]}}),
+}}.get({kind!r}, ("/chat/completions", "messages", {{"role": "tool"}}))
+done, answer = 0, ""
+while "Done." not in answer:
+    body = json.dumps({{"tools": {tools}, key: [one] * done}}).encode()
+    answer = urllib.request.urlopen(urllib.request.Request(url + path, body)).read().decode()
+    done += 1
+    if {runs} and (command := re.search("touch [a-zA-Z0-9_/.-]+", answer)):
+        subprocess.run(command[0].split(), check=True)
 time.sleep(60)
 """
 OFFERS = {
     "codex": [{"type": "namespace", "name": "mcp__codesdk", "tools": [{"name": "workspace_read"}]}],
-    "gemini": [{"functionDeclarations": [{"name": "mcp_codesdk_workspace_read"}, {"name": "other"}]}],
+    "gemini": [{"functionDeclarations": [{"name": "mcp_codesdk_workspace_read"}]}],
     "kimi": [{"type": "function", "function": {"name": "mcp__codesdk__workspace_read"}}],
     "opencode": [{"type": "function", "function": {"name": "codesdk_workspace_read"}}],
-    "qwen": [{"type": "function", "function": {"name": "mcp__codesdk__workspace_read"}}, {"type": "web_search"}],
+    "qwen": [{"type": "function", "function": {"name": "mcp__codesdk__workspace_read"}}],
 }
 
 
@@ -75,6 +81,14 @@ def test_the_clients_own_program_is_asked_for_its_tools_and_ended(standing, prog
     answer = json.loads(check("claude", standing.mcp_url, token).stdout)
     assert answer["seen_by_client"] == ["workspace_read"]
     assert "workspace_read" in answer["served"]
+
+
+def test_a_program_that_lists_a_tool_of_its_own_fails_the_check(standing, program):
+    program(SEES.replace("ToolSearch", "Bash"))
+    _, token = standing.open_session()
+    fault = check("claude", standing.mcp_url, token).exception
+    assert isinstance(fault, BuiltInsOn), fault
+    assert fault.details["offered"] == ["Bash"]
 
 
 def test_a_program_that_sees_no_tool_is_an_error(standing, program):
@@ -179,10 +193,44 @@ def test_what_was_written_is_told_before_the_check_comes_to_nothing(standing, pr
 @pytest.mark.parametrize("kind", OFFERS)
 def test_a_program_that_tells_only_its_model_is_heard_by_what_stands_in_its_place(standing, program, kind):
     url, (_, token) = standing.mcp_url, standing.open_session()
-    program(ASKS.format(python=sys.executable, url=url, tools=repr(OFFERS[kind])), kind)
+    program(asking(kind, url), kind)
     ended = check(kind, url, token)
-    assert ended.exit_code == 0, ended.output
+    assert ended.exit_code == 0, (ended.output, ended.exception)
     assert json.loads(ended.stdout)["seen_by_client"] == ["workspace_read"]
+
+
+def asking(kind, url, tools=(), *, runs=False):
+    offered = repr([*OFFERS[kind], *tools])
+    return ASKS.format(python=sys.executable, kind=kind, url=url, tools=offered, runs=runs)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OFFERS if kind != "codex"])
+def test_a_program_that_runs_the_shell_which_the_model_asks_for_fails_the_check(standing, program, kind):
+    url, (_, token) = standing.mcp_url, standing.open_session()
+    program(asking(kind, url, runs=True), kind)
+    fault = check(kind, url, token).exception
+    assert isinstance(fault, BuiltInsOn), fault
+    assert fault.details["ran"] == ["shell"]
+    assert "shell" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool", "name"),
+    [
+        ("codex", {"type": "web_search"}, "web_search"),
+        ("codex", {"type": "custom", "name": "apply_patch"}, "apply_patch"),
+        ("codex", {"type": "namespace", "name": "agents", "tools": [{"name": "spawn"}]}, "agents__spawn"),
+        ("gemini", {"functionDeclarations": [{"name": "run_shell_command"}]}, "run_shell_command"),
+        ("gemini", {"googleSearch": {}}, "googleSearch"),
+        ("qwen", {"type": "function", "function": {"name": "tool_of_a_newer_version"}}, "tool_of_a_newer_version"),
+    ],
+)
+def test_a_program_that_offers_a_tool_of_its_own_fails_the_check(standing, program, kind, tool, name):
+    url, (_, token) = standing.mcp_url, standing.open_session()
+    program(asking(kind, url, [tool]), kind)
+    fault = check(kind, url, token).exception
+    assert isinstance(fault, BuiltInsOn), fault
+    assert fault.details == {"ran": [], "offered": [name]}
 
 
 def test_a_program_that_fails_is_quoted(standing, program):
@@ -233,3 +281,77 @@ def test_the_bridge_tells_such_a_host_alike():
         result = CliRunner().invoke(app, ["mcp", "--url", f"{host.url}/mcp", "--token", "csdk_ses_x"])
     assert isinstance(result.exception, HostNotReady)
     assert "its database is not" in result.exception.advice()
+
+
+@pytest.fixture
+def daemon(stack):
+    """The stack as its operator's commands find it."""
+    principal, key = stack.principal()
+    write_key(stack.settings.data_dir, key)
+    return stack, principal
+
+
+def connected(stack, *more):
+    line = ["connect", "generic", "--json", "--data-dir", str(stack.settings.data_dir), *more]
+    ended = CliRunner().invoke(app, line, env={"CODESDK_TOKEN": "", "CODESDK_URL": ""})
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    token = json.loads(ended.stdout)["token"]
+    return stack.services.directory.subject(token).session_id, ended.stderr
+
+
+def test_the_only_open_session_is_used_and_its_workspace_told(daemon, tmp_path):
+    stack, principal = daemon
+    closed, _ = stack.open_for(principal)
+    stack.services.sessions.close(closed.tenant_id, closed.id)
+    (tmp_path / "project").mkdir()
+    first, told = connected(stack, "--workspace", str(tmp_path / "project"))
+    assert f"Opened session {first}" in told
+    assert f"The agent sees a copy of {tmp_path / 'project'}" in told
+    again, told = connected(stack)
+    assert again == first
+    assert f"Using the only open session, {first}" in told
+    assert f"The agent sees a copy of {tmp_path / 'project'}" in told
+
+
+def test_a_new_session_says_that_it_is_empty_and_how_many_others_are_open(daemon):
+    stack, principal = daemon
+    stack.open_for(principal)
+    stack.open_for(principal)
+    fresh, told = connected(stack)
+    assert f"Opened session {fresh}, not one of the 2 that are open" in told
+    assert "an empty workspace (--workspace" in told
+
+
+def test_a_directory_for_the_workspace_needs_a_session_of_its_own(daemon, tmp_path):
+    stack, principal = daemon
+    only, _ = stack.open_for(principal)
+    fresh, _ = connected(stack, "--workspace", str(tmp_path))
+    assert fresh != only.id
+
+
+def test_the_only_open_session_of_somebody_else_is_not_used(daemon):
+    stack, _ = daemon
+    theirs, _ = stack.open_for(stack.principal()[0])
+    fresh, told = connected(stack)
+    assert fresh != theirs.id
+    assert "Opened session" in told
+
+
+def test_a_token_is_issued_only_for_an_open_session_of_the_callers_own(stack):
+    (owner, key), (_, other) = stack.principal(), stack.principal()
+    session, token = stack.open_for(owner)
+    where = f"/v1/sessions/{session.id}/tokens"
+    with stack.http(other) as client:
+        assert client.post(where).json()["code"] == "SESSION_UNKNOWN"
+    with stack.http(key) as client:
+        issued = client.post(where)
+        assert issued.status_code == 201
+        second = issued.json()["token"]
+        assert second != token
+        subject = stack.services.directory.subject
+        assert subject(token).session_id == subject(second).session_id == session.id
+        client.delete(f"/v1/sessions/{session.id}")
+        assert client.post(where).json()["code"] == "SESSION_UNKNOWN"
+        for each in (token, second):
+            with pytest.raises(Unauthenticated):
+                subject(each)

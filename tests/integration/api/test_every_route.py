@@ -77,6 +77,8 @@ NAMES_NONE = {
     ("POST", "/v1/webhooks"),
 }
 """What is done in the caller's tenant and is refused for no other's sake."""
+OWN_ONLY = {("POST", "/v1/sessions/{session_id}/tokens")}
+"""What not even a colleague with the permission may do: see `test_sessions` for who may."""
 NO_TENANTS = {route for route in ROUTES if route[1].startswith(("/v1/hosts", "/v1/mcp-servers", "/metrics"))}
 """What is done to things of the installation: the reach of the instance is all that it takes."""
 
@@ -234,7 +236,7 @@ def said_by(rule: Action | RouteAuth, principal: Principal, path: str, method: s
         return "in"
     match decide_access(principal, rule, Target(tenant_id=TenantId(tenant))):
         case AccessAllowed():
-            return "in"
+            return "unknown" if (method, path) in OWN_ONLY else "in"
         case AccessDenied(why=why):
             return "unknown" if why is RefusalReason.NOT_VISIBLE else "forbidden"
 

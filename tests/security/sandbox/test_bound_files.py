@@ -223,7 +223,11 @@ def test_of_500_approvals_none_runs_the_other_file_that_four_processes_swap_in(o
     bound = marks(box, "script.sh")
     box.processes.start(request("python3", "-c", SWAPPER, call="swapper", timeout_s=250))
     box.processes.output("swapper", 1, "stdout", 0, wait_s=10)
-    ends = [run(box, "sh", "script.sh", bound=bound).result for _ in range(500)]
+    ends, until = [], time.monotonic() + 200.0
+    # On a busy machine all may find the same file for long; then it goes on, so that some find each.
+    while len(ends) < 500 or (len({end.kind for end in ends}) < 2 and time.monotonic() < until):
+        ends.append(run(box, "sh", "script.sh", bound=bound).result)
+        time.sleep(0.003)
     assert {end.kind for end in ends} == {ExitKind.EXITED, ExitKind.FILES_CHANGED}
     assert {end.exit_code for end in ends if end.kind is ExitKind.EXITED} == {0}
     box.cancel("swapper", 1)

@@ -6,6 +6,7 @@ import json
 import re
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,11 @@ from typer.testing import CliRunner
 
 from codesdk.cli.app import app
 from codesdk.cli.client_config import client_check, config_file, jsonc
+from codesdk.cli.client_config.client_files import client_files
 from codesdk.cli.client_config.clients import CLIENTS, ClientKind, Endpoint, as_json, as_toml
+from codesdk.cli.client_config.connect import BuiltInsStayOn
 from codesdk.cli.client_config.merge import NotMergeable, merge_json, merge_toml
+from codesdk.cli.client_config.settings import ConfigEntry
 from codesdk.cli.console.files import CannotWrite
 
 TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
@@ -54,9 +58,18 @@ def test_a_time_of_the_sessions_own_stands_beside_the_limit(kind):
     assert '"300"' in text(kind, BOUNDED)
 
 
-def test_codexs_piece_is_the_table_that_it_says():
+def test_codexs_piece_is_the_tables_that_it_says():
     piece = CLIENTS[ClientKind.CODEX].piece(BOUNDED)
-    assert tomllib.loads(as_toml(piece)) == {"mcp_servers": {"codesdk": piece.entry}}
+    found = tomllib.loads(as_toml(piece))
+    assert found["mcp_servers"] == {"codesdk": piece.entry}
+    assert found["web_search"] == "disabled"
+    assert {"shell_tool", "unified_exec", "view_image", "multi_agent"} <= found["features"].keys()
+    assert not any(found["features"].values())
+
+
+def test_kimis_second_file_is_the_table_that_it_says():
+    _, second = client_files(CLIENTS[ClientKind.KIMI], Path("mcp.json"), TO)
+    assert tomllib.loads(second.text) == {"tools": {"enabled": ["mcp__codesdk__*"]}}
 
 
 VALUES = st.recursive(
@@ -68,7 +81,12 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("kind", JSONS)
 @given(
-    others=st.dictionaries(st.text().filter(lambda key: key not in ("mcpServers", "mcp", "servers", "inputs")), VALUES)
+    others=st.dictionaries(
+        st.text().filter(
+            lambda key: key not in ("mcpServers", "mcp", "servers", "inputs", "tools", "permissions", "permission")
+        ),
+        VALUES,
+    )
 )
 def test_everything_else_in_a_json_file_stays(kind, others):
     piece = CLIENTS[kind].piece(TO)
@@ -116,8 +134,14 @@ no table
 """
 
 
-def test_a_toml_file_keeps_its_comments_and_tables():
+def codexs_table():
+    """Its server alone, without the settings that switch its built-in tools off."""
     piece = CLIENTS[ClientKind.CODEX].piece(TO)
+    return ConfigEntry(piece.path, piece.entry)
+
+
+def test_a_toml_file_keeps_its_comments_and_tables():
+    piece = codexs_table()
     merged = merge_toml(TOML, piece)
     found = tomllib.loads(merged)
     assert found["mcp_servers"] == {"other": {"command": "other"}, "codesdk": piece.entry}
@@ -129,7 +153,7 @@ def test_a_toml_file_keeps_its_comments_and_tables():
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_comments_behind_our_table_and_the_ends_of_lines_stay_in_a_toml_file(end):
-    piece = CLIENTS[ClientKind.CODEX].piece(TO)
+    piece = codexs_table()
     ours = '[mcp_servers.codesdk]\nurl = "x"  # ours\n# inside\nenabled = true\n'
     aside = "# put aside:\n# [mcp_servers.old]\n\n# of the team\n"
     found = f'model = "a"\n\n{ours}\n{aside}[profiles.x]\na = 1\n'
@@ -155,6 +179,123 @@ def test_a_toml_file_that_would_say_something_else_afterwards_is_refused(found):
         merge_toml(found, CLIENTS[ClientKind.CODEX].piece(TO))
 
 
+SETTINGS = """\
+# my settings
+model = "o9"  # the good one
+web_search = "live"
+
+[features]
+# mine
+shell_tool = true
+goals = false  # enough
+remote_plugin = true
+
+[profiles.work]
+model = "o8"
+"""
+
+
+def test_settings_of_a_toml_file_that_switch_tools_on_are_replaced_and_the_others_stay():
+    piece = CLIENTS[ClientKind.CODEX].piece(TO)
+    merged = merge_toml(SETTINGS, piece)
+    found, mine = tomllib.loads(merged), tomllib.loads(SETTINGS)
+    off = {setting.path[-1]: setting.value for setting in piece.more if setting.path[0] == "features"}
+    assert found["features"] == {**off, "remote_plugin": True}
+    assert (found["web_search"], found["model"], found["profiles"]) == ("disabled", "o9", mine["profiles"])
+    assert [line for line in ("# my settings", "# mine", "# the good one", "# enough") if line not in merged] == []
+    assert merge_toml(merged, piece) == merged
+
+
+@pytest.mark.parametrize("found", ["features = { shell_tool = true }", "features.shell_tool = true", "features = 1"])
+def test_a_toml_file_whose_settings_cannot_be_replaced_line_by_line_is_refused(found):
+    with pytest.raises(NotMergeable):
+        merge_toml(found, CLIENTS[ClientKind.CODEX].piece(TO))
+
+
+def test_denied_tools_are_added_to_the_users_own():
+    _, second = client_files(CLIENTS[ClientKind.CLAUDE], Path(".mcp.json"), TO)
+    text = '{\n  "permissions": {\n    "deny": ["Read(./.env)", "Bash"], // mine\n    "allow": ["Bash"]\n  }\n}\n'
+    found = jsonc.read(merged := second.merged(text))
+    assert found["permissions"]["deny"][:2] == ["Read(./.env)", "Bash"]
+    assert {"Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent"} <= set(found["permissions"]["deny"])
+    assert len(found["permissions"]["deny"]) == len(set(found["permissions"]["deny"]))
+    assert found["permissions"]["allow"] == ["Bash", "mcp__codesdk"]
+    assert "// mine" in merged
+    assert second.merged(merged) == merged
+
+
+def test_a_permission_of_the_users_that_allows_a_shell_is_replaced():
+    piece = CLIENTS[ClientKind.OPENCODE].piece(TO)
+    found = jsonc.read(merge_json('{"permission": {"*": "ask", "bash": "allow"}}', piece))
+    assert list(found["permission"].items()) == [("*", "deny"), ("codesdk_*", "allow")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "named"),
+    [
+        ("opencode", '{"agent": {"build": {"permission": {"bash": "allow"}}}}', "agent.build.permission"),
+        ("opencode", '{"agent": {"own": {"tools": {"bash": true}}}}', "agent.own.tools"),
+        ("opencode", '{"mode": {"build": {"tools": {"bash": true}}}}', "mode.build.tools"),
+        ("codex", "[profiles.work.features]\nshell_tool = true\n", "profiles.work.features"),
+    ],
+)
+def test_a_file_that_would_switch_built_in_tools_on_again_is_refused(kind, found, named):
+    client = CLIENTS[ClientKind(kind)]
+    with pytest.raises(NotMergeable, match=re.escape(named)):
+        (merge_toml if client.toml else merge_json)(found, client.piece(TO))
+
+
+@pytest.mark.parametrize("kind", ["claude", "gemini", "opencode", "qwen", "kimi", "generic"])
+def test_a_client_that_goes_on_without_its_server_starts_the_bridge_that_tells_its_agent(kind):
+    entry = CLIENTS[ClientKind(kind)].piece(TO).entry
+    line = entry["command"] if kind == "opencode" else [entry["command"], *entry["args"]]
+    assert line == ["codesdk", "mcp", "--tell-agent", "--url", TO.url]
+    assert "CODESDK_TOKEN" in (entry.get("env") or entry["environment"])
+
+
+def test_codex_starts_only_with_its_server():
+    assert CLIENTS[ClientKind.CODEX].piece(TO).entry["required"] is True
+
+
+KEEPS = ["cursor", "vscode", "generic"]
+
+
+@pytest.mark.parametrize("kind", KEEPS)
+def test_a_client_that_keeps_its_own_tools_is_told_first_of_all(kind):
+    ended = connect(kind, *GIVEN)
+    assert ended.exit_code == 0
+    assert "keeps its own" in ended.output.splitlines()[0]
+    assert json.loads(connect(kind, *GIVEN, "--json").stdout)["stays_on"]
+
+
+@pytest.mark.parametrize("kind", KEEPS)
+def test_strict_refuses_a_client_that_keeps_its_own_tools_and_writes_nothing(kind, tmp_path):
+    ended = connect(kind, *GIVEN, "--strict", "--write", "--file", str(tmp_path / "mcp.json"))
+    assert isinstance(ended.exception, BuiltInsStayOn)
+    assert ended.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ClientKind if kind not in KEEPS])
+def test_strict_lets_a_client_pass_whose_tools_its_files_switch_off(kind, tmp_path):
+    ended = connect(kind, *GIVEN, "--strict", "--write", "--file", str(tmp_path / "file"))
+    assert ended.exit_code == 0, ended.output
+    assert "no tools of its own" in ended.output
+
+
+def test_both_files_of_a_client_are_written_and_can_be_taken_back(tmp_path):
+    second = tmp_path / ".claude" / "settings.local.json"
+    second.parent.mkdir()
+    second.write_text('{"model": "opus"}')
+    line = ["claude", *GIVEN, "--write", "--file", str(tmp_path / ".mcp.json"), "--json"]
+    answer = json.loads(connect(*line).stdout)
+    assert [each["file"] for each in answer["files"]] == [str(tmp_path / ".mcp.json"), str(second)]
+    assert "Bash" in json.loads(second.read_text())["permissions"]["deny"]
+    undo = answer["notes"][-1]
+    assert undo == f"To undo it: rm {tmp_path}/.mcp.json; mv {second}.before-codesdk {second}"
+    assert Path(f"{second}.before-codesdk").read_text() == '{"model": "opus"}'
+
+
 def connect(*arguments):
     return CliRunner().invoke(app, ["connect", *arguments])
 
@@ -176,7 +317,7 @@ def test_it_merges_into_the_named_file_and_says_so_in_json(tmp_path):
     answer = json.loads(ended.stdout)
     assert (answer["written"], answer["file"]) == (True, str(place))
     found = json.loads(place.read_text())
-    assert (found["theme"], found["mcpServers"]["codesdk"]["httpUrl"]) == ("dark", TO.url)
+    assert (found["theme"], found["mcpServers"]["codesdk"]["args"][-1]) == ("dark", TO.url)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600  # it holds the token now
 
 
@@ -280,11 +421,13 @@ def test_a_value_is_put_anywhere_and_nothing_else_is_read_otherwise(data, before
 
 def test_items_are_put_behind_those_of_a_list():
     text = '{\n  "inputs": [\n    {"id": "a"}, // mine\n  ]\n}\n'
-    assert jsonc.append(text, "inputs", [1, 2]) == (
+    assert jsonc.append(text, ("inputs",), [1, 2]) == (
         '{\n  "inputs": [\n    {"id": "a"}, // mine\n    1,\n    2\n  ]\n}\n'
     )
     with pytest.raises(ValueError, match="not a list"):
-        jsonc.append('{"inputs": {}}', "inputs", [1])
+        jsonc.append('{"inputs": {}}', ("inputs",), [1])
+    with pytest.raises(ValueError, match="not an object"):
+        jsonc.append('{"a": []}', ("a", "inputs"), [1])
 
 
 def test_a_file_is_kept_as_it_was_before_we_were_put_into_it(tmp_path):

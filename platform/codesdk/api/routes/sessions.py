@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.bootstrap import Services
 from codesdk.domain.model import FrozenModel
 from codesdk.sessions import NewSession, Session, SessionSandbox
 
@@ -14,7 +15,7 @@ router = guarded_router()
 
 
 class Opened(FrozenModel):
-    """A new session, and what its agent needs to connect."""
+    """A session, and what its agent needs to connect."""
 
     session: Session
     token: str
@@ -32,9 +33,14 @@ class SessionList(FrozenModel):
 def open_session(request: Request, wish: NewSession, caller: Caller, services: ServicesDep) -> Opened:
     """Open a session; its sandbox starts in the background."""
     session, token = services.sessions.open(caller, wish)
-    # Without a public URL, the host name that the caller used also works for its agent.
-    base = services.settings.public_url or str(request.base_url).rstrip("/")
-    return Opened(session=session, token=token, mcp_url=f"{base}/mcp")
+    return Opened(session=session, token=token, mcp_url=_mcp_url(request, services))
+
+
+@router.post("/v1/sessions/{session_id}/tokens", status_code=201)
+def issue_token(session_id: str, request: Request, caller: Caller, services: ServicesDep) -> Opened:
+    """Issue one more token for an open session of the caller's own; earlier tokens stay valid."""
+    session, token = services.sessions.issue_token(caller, session_id)
+    return Opened(session=session, token=token, mcp_url=_mcp_url(request, services))
 
 
 @router.get("/v1/sessions")
@@ -73,3 +79,9 @@ def stop_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> Sess
 def start_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
     """Start a stopped sandbox now."""
     return services.sessions.start_sandbox(caller.tenant_id, session_id)
+
+
+def _mcp_url(request: Request, services: Services) -> str:
+    # Without a public URL, the host name that the caller used also works for its agent.
+    base = services.settings.public_url or str(request.base_url).rstrip("/")
+    return f"{base}/mcp"

@@ -14,7 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-SERVER_NAME = "codesdk"
+from codesdk.cli.client_config import built_ins
+from codesdk.cli.client_config.settings import SERVER_NAME, ConfigEntry, Setting
+
 URL_VARIABLE = "CODESDK_URL"
 TOKEN_VARIABLE = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
 WAIT_VARIABLE = "CODESDK_CLIENT_WAIT_S"
@@ -59,14 +61,13 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class ConfigEntry:
-    """The entry for the client's configuration file."""
+class SecondFile:
+    """A client's second file, for the settings that its first one can't have."""
 
-    path: tuple[str, ...]
-    """Path of keys to our entry."""
-    entry: dict[str, Any]
-    more: tuple[tuple[tuple[str, ...], Any], ...] = ()
-    """Further values that the entry needs, each with its path of keys."""
+    name: str
+    """Path relative to the directory of the first file."""
+    piece: ConfigEntry
+    toml: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,17 +81,31 @@ class ClientSpec:
     toml: bool = False
     holds_token: bool = False
     """Whether the file contains the token, because the client can't read it from elsewhere, or no way is known."""
+    second: SecondFile | None = None
+    stays_on: str | None = None
+    """The built-in tools that no file of ours switches off, and what the user can do; None: all are off."""
     notes: tuple[str, ...] = ()
     """Further instructions for the user; `{limit_s}` is the timeout of a call in seconds."""
 
 
-def _claude(to: Endpoint) -> ConfigEntry:
-    entry = {
-        "type": "http",
-        "url": to.url,
-        "headers": to.headers(f"${{{TOKEN_VARIABLE}}}"),
-        "timeout": to.limit_s * 1000,
+def _bridge(to: Endpoint, token: str) -> dict[str, Any]:
+    """Start of the stdio bridge, which tells the agent if the session can't be used.
+
+    For clients that otherwise go on without tools, and end with 0, if the server is down or the token is not valid.
+    `token`: the token or the client's placeholder for it.
+    """
+    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
+    return {
+        "command": to.command,
+        "args": ["mcp", "--tell-agent", "--url", to.url],
+        "env": {TOKEN_VARIABLE: token, **timed},
     }
+
+
+def _claude(to: Endpoint) -> ConfigEntry:
+    # Without `alwaysLoad` the model sees our tools only after a search for them.
+    more = {"timeout": to.limit_s * 1000, "alwaysLoad": True}
+    entry = {"type": "stdio", **_bridge(to, f"${{{TOKEN_VARIABLE}}}"), **more}
     return ConfigEntry(("mcpServers", SERVER_NAME), entry)
 
 
@@ -104,28 +119,35 @@ def _codex(to: Endpoint) -> ConfigEntry:
     }
     if to.wait_s is not None:
         entry["http_headers"] = {WAIT_HEADER: str(to.wait_s)}
-    return ConfigEntry(("mcp_servers", SERVER_NAME), entry)
+    return ConfigEntry(("mcp_servers", SERVER_NAME), entry, built_ins.CODEX, built_ins.CODEX_OVERRIDES)
 
 
 def _gemini(to: Endpoint) -> ConfigEntry:
-    entry = {"httpUrl": to.url, "headers": to.headers(to.token), "timeout": to.limit_s * 1000, "trust": True}
-    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+    return ConfigEntry(("mcpServers", SERVER_NAME), _gemini_server(to), built_ins.GEMINI)
+
+
+def _qwen(to: Endpoint) -> ConfigEntry:
+    return ConfigEntry(("mcpServers", SERVER_NAME), _gemini_server(to), built_ins.QWEN)
+
+
+def _gemini_server(to: Endpoint) -> dict[str, Any]:
+    return {**_bridge(to, to.token), "timeout": to.limit_s * 1000, "trust": True}
 
 
 def _opencode(to: Endpoint) -> ConfigEntry:
+    start = _bridge(to, f"{{env:{TOKEN_VARIABLE}}}")
     entry = {
-        "type": "remote",
-        "url": to.url,
-        "headers": to.headers(f"{{env:{TOKEN_VARIABLE}}}"),
+        "type": "local",
+        "command": [start["command"], *start["args"]],
+        "environment": start["env"],
         "timeout": to.limit_s * 1000,
         "enabled": True,
     }
-    return ConfigEntry(("mcp", SERVER_NAME), entry)
+    return ConfigEntry(("mcp", SERVER_NAME), entry, built_ins.OPENCODE, built_ins.OPENCODE_OVERRIDES)
 
 
 def _kimi(to: Endpoint) -> ConfigEntry:
-    entry = {"url": to.url, "headers": to.headers(to.token), "toolTimeoutMs": to.limit_s * 1000}
-    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+    return ConfigEntry(("mcpServers", SERVER_NAME), {**_bridge(to, to.token), "toolTimeoutMs": to.limit_s * 1000})
 
 
 def _cursor(to: Endpoint) -> ConfigEntry:
@@ -137,13 +159,11 @@ def _cursor(to: Endpoint) -> ConfigEntry:
 def _vscode(to: Endpoint) -> ConfigEntry:
     asked = {"type": "promptString", "id": "codesdk-token", "description": "CodeSDK session token", "password": True}
     entry = {"type": "http", "url": to.url, "headers": to.headers("${input:codesdk-token}")}
-    return ConfigEntry(("servers", SERVER_NAME), entry, more=((("inputs",), [asked]),))
+    return ConfigEntry(("servers", SERVER_NAME), entry, (Setting(("inputs",), [asked], add=True),))
 
 
 def _generic(to: Endpoint) -> ConfigEntry:
-    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
-    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN_VARIABLE: to.token, **timed}}
-    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+    return ConfigEntry(("mcpServers", SERVER_NAME), _bridge(to, to.token))
 
 
 _EXPORT = f"Start it with {TOKEN_VARIABLE} in its environment; the file does not hold the token."
@@ -158,16 +178,16 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
         _claude,
         notes=(
             _EXPORT,
-            "It asks once whether a project's servers may be used; `claude mcp list` shows whether that is pending.",
-            "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it only our tools.",
+            "It asks once whether it may trust a project's folder; `claude mcp list` shows whether that is pending.",
         ),
+        second=SecondFile(".claude/settings.local.json", built_ins.CLAUDE),
     ),
     ClientKind.CODEX: ClientSpec(
         "Codex",
         lambda home, _project: home / ".codex" / "config.toml",
         _codex,
         toml=True,
-        notes=(_EXPORT, "Its own shell stays on: -c features.shell_tool=false turns it off."),
+        notes=(_EXPORT,),
     ),
     ClientKind.GEMINI: ClientSpec(
         "Gemini CLI",
@@ -185,20 +205,28 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
     ClientKind.QWEN: ClientSpec(
         "Qwen Code",
         lambda home, _project: home / ".qwen" / "settings.json",
-        _gemini,
+        _qwen,
         holds_token=True,
-        notes=("It hides tools of MCP servers behind a search unless tool_search is excluded.",),
     ),
     ClientKind.KIMI: ClientSpec(
-        "Kimi Code", lambda home, _project: home / ".kimi-code" / "mcp.json", _kimi, holds_token=True
+        "Kimi Code",
+        lambda home, _project: home / ".kimi-code" / "mcp.json",
+        _kimi,
+        holds_token=True,
+        second=SecondFile("config.toml", built_ins.KIMI, toml=True),
     ),
     ClientKind.CURSOR: ClientSpec(
-        "Cursor", lambda home, _project: home / ".cursor" / "mcp.json", _cursor, notes=(_EXPORT, _NO_LIMIT)
+        "Cursor",
+        lambda home, _project: home / ".cursor" / "mcp.json",
+        _cursor,
+        stays_on=built_ins.CURSOR,
+        notes=(_EXPORT, _NO_LIMIT),
     ),
     ClientKind.VSCODE: ClientSpec(
         "VS Code",
         lambda _home, project: project / ".vscode" / "mcp.json",
         _vscode,
+        stays_on=built_ins.VSCODE,
         notes=("It asks for the token when the server starts.", _NO_LIMIT),
     ),
     ClientKind.GENERIC: ClientSpec(
@@ -206,29 +234,39 @@ CLIENTS: dict[ClientKind, ClientSpec] = {
         lambda _home, project: project / "mcp.json",
         _generic,
         holds_token=True,
+        stays_on=built_ins.GENERIC,
         notes=("Set its timeout of a call to at least {limit_s} s, if it has one.",),
     ),
 }
 
 
 def as_json(piece: ConfigEntry) -> str:
-    """Format the entry as a JSON file."""
+    """Format what we write as a JSON file."""
     found: dict[str, Any] = {}
-    for path, value in ((piece.path, piece.entry), *piece.more):
+    for setting in (Setting(piece.path, piece.entry), *piece.more):
         inner = found
-        for key in path[:-1]:
+        for key in setting.path[:-1]:
             inner = inner.setdefault(key, {})
-        inner[path[-1]] = value
+        inner[setting.path[-1]] = setting.value
     return json.dumps(found, indent=2) + "\n"
 
 
 def as_toml(piece: ConfigEntry) -> str:
-    """Format the entry as one TOML table. JSON string literals are valid in TOML."""
-    lines = [f"[{'.'.join(piece.path)}]"]
-    for key, value in piece.entry.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items())
-            lines.append(f"{key} = {{ {inner} }}")
-        else:
-            lines.append(f"{key} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
+    """Format what we write as a TOML file: values without a table first, then the tables. JSON literals are valid in TOML."""
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for setting in piece.more:
+        tables.setdefault(setting.path[:-1], []).append(toml_line(setting.path[-1], setting.value))
+    if isinstance(piece.entry, dict):
+        tables[piece.path] = [toml_line(key, value) for key, value in piece.entry.items()]
+    else:
+        tables.setdefault(piece.path[:-1], []).append(toml_line(piece.path[-1], piece.entry))
+    texts = ("\n".join([f"[{'.'.join(path)}]", *lines] if path else lines) for path, lines in tables.items())
+    return "\n\n".join(texts) + "\n"
+
+
+def toml_line(key: str, value: Any) -> str:
+    """Format one key of a table, on one line."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items())
+        return f"{key} = {{ {inner} }}"
+    return f"{key} = {json.dumps(value)}"

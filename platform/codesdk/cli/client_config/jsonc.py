@@ -48,21 +48,25 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     raise ValueError("no path")
 
 
-def append(text: str, key: str, items: Sequence[Any]) -> str:
-    """Return the text with the items appended to the list at `key`. Creates a missing list.
+def append(text: str, path: Sequence[str], items: Sequence[Any]) -> str:
+    """Return the text with the items appended to the list at the path. Creates a missing list, and missing objects.
 
     Raises:
-        ValueError: the value at `key` is not a list.
+        ValueError: the value at the path is not a list, or the path leads through a value that is not an object.
     """
     for item in items:
         flat = _blank_comments(text)
-        outer = _container(text, flat, _skip(flat, 0))
-        found = next((member for member in outer.members if member.key == key), None)
-        if found is None:
-            return put(text, (key,), list(items))
-        if flat[found.start] != "[":
-            raise ValueError(f"{key} is not a list")
-        text = _append_member(text, _container(text, flat, found.start), item, None)
+        inner = _container(text, flat, _skip(flat, 0))
+        for depth, key in enumerate(path):
+            found = next((member for member in inner.members if member.key == key), None)
+            if found is None:
+                return put(text, path, list(items))
+            if flat[found.start] != ("[" if depth == len(path) - 1 else "{"):
+                raise ValueError(
+                    f"{'.'.join(path[: depth + 1])} is not {'a list' if depth == len(path) - 1 else 'an object'}"
+                )
+            inner = _container(text, flat, found.start)
+        text = _append_member(text, inner, item, None)
     return text
 
 

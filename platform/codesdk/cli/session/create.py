@@ -14,7 +14,11 @@ from codesdk.domain.ids import SessionId
 from codesdk.policy import PolicyInvalid
 from codesdk.provision.system.command import ProgressCallback
 from codesdk.sandbox.profiles.loader import DEFAULT
-from codesdk.sessions import NewSession
+from codesdk.sessions import NewSession, Session
+
+MAX_LABEL_CHARS = 200
+WORKSPACE_LABEL = "workspace"
+"""Label of a session with the directory that its workspace was copied from."""
 
 
 def create_session(
@@ -48,7 +52,7 @@ def create_session(
         history = "" if git_depth is None else ", and its history,"
         progress(f"Copying {pluralize(files, 'file')} of {workspace}{history} into the session's workspace")
         seed = daemon.upload(content, "workspace.tar.gz").id
-    labels = {"opened-by": opened_by}
+    labels = {"opened-by": opened_by} | ({} if workspace is None else {WORKSPACE_LABEL: _label(workspace)})
     wish = NewSession(
         permission_mode=mode,
         labels=labels,
@@ -61,6 +65,23 @@ def create_session(
         policy=read_rules(rules) if rules is not None else None,
     )
     return daemon.open_session(wish)
+
+
+def describe_workspace(session: Session) -> str:
+    """What the session's agent sees, as the end of a sentence."""
+    if session.opened_from is not None:
+        return f"the last snapshot of {session.opened_from}"
+    copied = session.labels.get(WORKSPACE_LABEL)
+    return (
+        f"a copy of {copied}"
+        if copied
+        else "an empty workspace (--workspace DIR copies a directory into a new session)"
+    )
+
+
+def _label(workspace: Path) -> str:
+    """Its absolute path, cut at the front to a label's length. What is no text becomes `?`."""
+    return str(workspace.resolve()).encode("utf-8", "replace").decode()[-MAX_LABEL_CHARS:]
 
 
 def read_rules(path: Path) -> str:

@@ -13,7 +13,7 @@ from codesdk.cli.session.create import create_session
 from codesdk.cli.stack.signals import Signals
 from codesdk.domain.decisions import PermissionMode
 from codesdk.errors import ExitCode, Fault
-from codesdk.mcphost.stdio_bridge import main
+from codesdk.mcphost.stdio_bridge import main, unavailable
 
 
 class TokenMissing(Fault):
@@ -34,20 +34,32 @@ def run(
     data_dir: Path | None,
     wait_s: int | None,
     git_depth: int | None = None,
+    tell_agent: bool = False,
 ) -> None:
     """Serve stdin and stdout until they close. `wait_s`: see `mcphost.stdio_bridge.main.run`.
+
+    `tell_agent`: if the session can't be used, serve a tool that says why until stdin closes: many agents go on without a
+    server that ends.
 
     Raises:
         TokenMissing: only one of URL and token was given.
         Fault: nothing answers, or the token is invalid.
     """
-    if bool(url) != bool(token):
-        raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
     signals = Signals()  # on SIGTERM the session must still be closed
-    if url and token:
-        _serve(url, token, wait_s)
-    else:
-        _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s, git_depth=git_depth)
+    try:
+        if bool(url) != bool(token):
+            raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
+        if url and token:
+            _serve(url, token, wait_s)
+        else:
+            _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s, git_depth=git_depth)
+    except Fault as fault:
+        if not tell_agent:
+            raise
+        Printer().warn(str(fault))
+        with contextlib.suppress(KeyboardInterrupt):
+            unavailable.run(fault)
+        raise
     if signals.caught:
         # The thread that reads stdin would keep the process alive until the next line.
         os._exit(ExitCode.OK)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import cast
 
 import anyio
 import httpx2
@@ -18,9 +21,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from codesdk.errors import ExitCode, Fault
+from codesdk.mcphost.stdio_bridge.client_lines import ClientLines
 from codesdk.mcphost.stdio_bridge.host_status import check_ready
 from codesdk.mcphost.stdio_bridge.host_transport import HostTransport
-from codesdk.mcphost.stdio_bridge.message_router import SHUTDOWN_S, MessageRouter
+from codesdk.mcphost.stdio_bridge.message_router import SHUTDOWN_S, MessageRouter, Send
 from codesdk.mcphost.tool_calls.caller import WAIT_HEADER
 from codesdk.tenancy.principal import Unauthenticated
 
@@ -65,6 +69,9 @@ class _Bridge:
         self._url = url
         self._headers = headers
         self._router: MessageRouter | None = None
+        self._say: Send | None = None
+        self._started = asyncio.Event()
+        """Set once lines to the client can be written."""
 
     async def serve(self) -> None:
         """Serve; raises as `run` does."""
@@ -80,14 +87,24 @@ class _Bridge:
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self._router.leave()
 
+    async def _reject(self, error: types.JSONRPCError) -> None:
+        await self._started.wait()
+        if self._say is not None:
+            await self._say(SessionMessage(error))
+
     async def _run(self) -> None:
         # No proxy from the environment: it would bypass our transport, and can't reach loopback.
         transport = HostTransport(httpx2.AsyncHTTPTransport())
+        # Not sys.stdin: a thread may still wait in it when the interpreter closes it, which would never end.
+        stdin = os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=False)
+        lines = ClientLines(anyio.wrap_file(stdin), self._reject)
         async with (
             httpx2.AsyncClient(headers=self._headers, timeout=_TIMEOUT, transport=transport, trust_env=False) as http,
-            stdio_server() as (said, say),
+            stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (said, say),
             say,
         ):
+            self._say = say.send
+            self._started.set()
             with anyio.CancelScope() as leaving:
                 # Unlimited: one answer may hold 1 MiB of an artifact, as base64.
                 async with (
