@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
 
 from codesdk.domain.decisions import Effect
+from codesdk.policy.shell.command_analysis import analyze_line
 
 from .conftest import decide_line
 
@@ -150,3 +153,22 @@ def test_a_vouched_program_that_the_line_may_replace_is_not_allowed(write_bundle
     )
     assert decide_line(bundle, "ls . src/*; .venv/bin/pytest").effect is Effect.ALLOW
     assert decide_line(bundle, line).effect is not Effect.ALLOW
+
+
+FATAL = """
+from codesdk.policy.shell.command_analysis import analyze_line
+for number in (*range(0x100, 0xD800, 0x200), *range(0xE000, 0x110000, 0x200)):
+    analyze_line("{" + chr(number))
+"""
+
+
+def test_no_character_behind_a_brace_ends_the_process():
+    """The scanner's library call reads a table at the character's number; what is beyond it differs by process."""
+    ended = [subprocess.run([sys.executable, "-c", FATAL], check=False).returncode for _ in range(3)]
+    assert ended == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["é", "aé", "😀", "\uff41"])
+def test_a_name_of_other_letters_is_a_command_and_no_assignment(name):
+    views = analyze_line(f"{name}=1 ls")
+    assert [[word.text for word in command.words] for command in views.seen] == [[f"{name}=1", "ls"]]

@@ -19,7 +19,7 @@ def marked(line, *command, indexes=None):
     ("line", "command", "expected"),
     [
         ("git push --force", ("git", "push", "--force"), ["git", "push", "--force"]),
-        ("é=1 rm 'a b'; ls", ("rm", "a b"), ["rm", "'a b'"]),
+        ("x=é rm 'a b'; ls", ("rm", "a b"), ["rm", "'a b'"]),
         ("sudo timeout 5 rm -rf x", ("rm", "-rf", "x"), ["rm", "-rf", "x"]),
         ("bash -c 'cd x && rm y'", ("rm", "y"), ["rm", "y"]),
         ("""bash -lc "sh -c 'rm a'" """, ("rm", "a"), ["rm", "a"]),

@@ -29,6 +29,9 @@ _MAX_READS = 4096
 """Reads of the parser, `_READ_BYTES` each: at most 100 ms. One step can look ahead to the end of the source, so steps
 alone don't limit the time: a tangled 64 kB took seconds."""
 _BACKSLASHED = re.compile(rb"\\(?:[ \t\v\f]|.)", re.DOTALL)
+_NOT_ASCII = re.compile(rb"[\xc0-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf7][\x80-\xbf]{3}")
+_FILLERS = {2: "§".encode(), 3: "§x".encode(), 4: "§§".encode()}
+"""By length: characters that belong to no name, and of which the first is below U+0100."""
 _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
@@ -82,14 +85,21 @@ def _parse(source: bytes) -> Tree | None:
     return tree if reads.left >= 0 else None
 
 
-def _without_escaped_blanks(source: bytes) -> bytes:
-    """Replace each blank behind a backslash: for bash it is part of a word, for tree-sitter space between words.
+def _grammar_source(source: bytes) -> bytes:
+    """Return a source of the same structure and length for tree-sitter; words are read from the source itself.
 
-    In single quotes a backslash is no escape, and the replacement no harm: words are read from the source itself.
+    Each blank behind a backslash is replaced: for bash it is part of a word, for tree-sitter space between words. In
+    single quotes a backslash is no escape, and the replacement no harm.
+
+    So is each character that isn't ASCII: for bash it is a part of a word, never a blank or a letter of a name. The
+    scanner of tree-sitter-bash 0.25 calls `isdigit` on any character behind a `{`, which reads memory beyond the C
+    library's table from U+0100 on: `{` and U+FE196 ended the process.
     """
-    if b"\\" not in source:
-        return source
-    return _BACKSLASHED.sub(lambda found: b"\\x" if found[0][1:] in b" \t\v\f" else found[0], source)
+    if not source.isascii():
+        source = _NOT_ASCII.sub(lambda found: _FILLERS[len(found[0])], source)
+    if b"\\" in source:
+        source = _BACKSLASHED.sub(lambda found: b"\\x" if found[0][1:] in b" \t\v\f" else found[0], source)
+    return source
 
 
 class Script:
@@ -98,7 +108,7 @@ class Script:
     def __init__(self, text: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
         self._ascii = text if len(text) == len(self.source) else None
-        tree = _parse(_without_escaped_blanks(self.source))
+        tree = _parse(_grammar_source(self.source))
         self.too_much = tree is None
         self.root = (tree or Parser(_BASH).parse(b"")).root_node
         self.commands: dict[int, SimpleCommand] = {}
