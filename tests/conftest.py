@@ -232,6 +232,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return suite.group_of(nodeid)
 
+        def schedule(self) -> None:
+            super().schedule()
+            # A worker in place of one that crashed gets one group by that. It would wait for a second one, for ever,
+            # before it begins the last test of the first.
+            for node in self.nodes:
+                self._reschedule(node)
+
     config.option.loadscopereorder = False  # the order is `suite.turn_of`
     return ByGroup(config, log)
 
