@@ -235,7 +235,10 @@ class Agent:
             return Answer(error=told)
 
     def events(self) -> list[Any]:
-        return self.installation.api.log.read(self.session)
+        found: list[Any] = []
+        while page := self.installation.api.log.read(self.session, found[-1].seq if found else 0):
+            found += page
+        return found
 
     def requested(self) -> int:
         """How many calls are on record."""
