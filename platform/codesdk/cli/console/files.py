@@ -1,4 +1,4 @@
-"""Writes generated files, and crash logs with the traceback of a defect."""
+"""Writes generated and private files, and crash logs with the traceback of a defect."""
 
 from __future__ import annotations
 
@@ -62,3 +62,12 @@ def write_crash_log(defect: BaseException) -> Path:
 def crash_log_directory() -> Path:
     """Return the directory of crash logs, which doesn't depend on the data directory."""
     return default_data_dir() / "log"
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Write a file that only this user can read. A reader sees the old text or the new one."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    fresh.rename(path)

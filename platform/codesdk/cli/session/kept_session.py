@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from codesdk.cli.api_client import OpenedSession
+from codesdk.cli.console.files import write_private_file
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.model import FrozenModel
 
@@ -41,8 +41,4 @@ def read_kept_session(data_dir: Path) -> KeptSession | None:
 
 def write_kept_session(data_dir: Path, kept: KeptSession) -> None:
     """Store the session with its token, readable by this user only."""
-    fresh = data_dir / f".{_FILE}-{os.getpid()}"
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(kept.model_dump_json())
-    fresh.rename(data_dir / _FILE)
+    write_private_file(data_dir / _FILE, kept.model_dump_json())

@@ -6,10 +6,10 @@ operator's power anyway.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from codesdk.bootstrap import Services
+from codesdk.cli.console.files import write_private_file
 from codesdk.errors import ExitCode, Fault
 from codesdk.provision.system.command import ProgressCallback
 from codesdk.tenancy.principal import Reach, Role, Unauthenticated
@@ -76,9 +76,4 @@ def read_key(data_dir: Path) -> str:
 
 def write_key(data_dir: Path, key: str) -> None:
     """Store the key, readable by this user only."""
-    fresh = data_dir / f".{KEY_FILE}-{os.getpid()}"
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key + "\n")
-    fresh.rename(data_dir / KEY_FILE)
+    write_private_file(data_dir / KEY_FILE, f"{key}\n")
