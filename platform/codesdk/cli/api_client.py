@@ -13,13 +13,13 @@ import httpx2
 from codesdk.approvals import Approval, ApprovalState, Grant, GrantRequest, Verdict
 from codesdk.approvals.feed import FeedEntry
 from codesdk.artifacts import Artifact
-from codesdk.cli.stack.operator_key import operator_key
 from codesdk.domain.events import Event
 from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.policy.rollout.version_models import SHARED
 from codesdk.sessions import NewSession, Session, SessionSandbox
 from codesdk.settings import Settings, runfile
+from codesdk.settings.operator_key import operator_key
 
 TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=60.0)

@@ -22,8 +22,8 @@ from codesdk.cli.commands.schema import schema_app
 from codesdk.cli.commands.tenancy import groups_app, keys_app, tenants_app
 from codesdk.cli.commands.webhooks import webhooks_app
 from codesdk.cli.policy import policy_app
-from codesdk.cli.session.git_work_tree import DEPTH
 from codesdk.cli.tools import tools_app
+from codesdk.client.git_work_tree import DEPTH
 from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(

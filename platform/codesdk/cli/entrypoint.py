@@ -26,10 +26,15 @@ def run() -> NoReturn:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run a command, print any error, and return the exit code."""
+    """Run a command of `codesdk`, print any error, and return the exit code."""
+    return run_program(app, "codesdk", arguments)
+
+
+def run_program(program: typer.Typer, name: str, arguments: list[str]) -> int:
+    """Run a command of a program, print any error, and return the exit code."""
     as_json = "--json" in arguments
     try:
-        code: object = app(arguments, standalone_mode=False, prog_name="codesdk")
+        code: object = program(arguments, standalone_mode=False, prog_name=name)
         return code if isinstance(code, int) else ExitCode.OK
     except Fault as fault:
         _print_traceback()

@@ -6,7 +6,8 @@ import json
 import logging
 
 from codesdk.cli.entrypoint import run_command
-from codesdk.cli.stack.operator_key import KEY_FILE, write_key
+from codesdk.cli.stack.operator_key import write_key
+from codesdk.settings.operator_key import KEY_FILE
 from codesdk.tenancy.credentials import KEY_PREFIX, TOKEN_PREFIX, mint_secret
 from codesdk.tenancy.principal import Reach, Role
 

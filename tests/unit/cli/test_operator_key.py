@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.cli.stack.operator_key import NoOperatorKey, operator_key
+from codesdk.settings.operator_key import NoOperatorKey, operator_key
 
 
 def test_the_key_is_the_data_directorys_or_that_of_the_file_that_was_named(tmp_path):

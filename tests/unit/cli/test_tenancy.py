@@ -13,11 +13,12 @@ from codesdk.bootstrap.admin_services import open_admin_services
 from codesdk.cli.console.arguments import InputWrong, parse_duration, parse_quota
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.entrypoint import run_command
-from codesdk.cli.stack.operator_key import KEY_FILE, LOCAL_OPERATOR, ensure_operator, write_key
+from codesdk.cli.stack.operator_key import LOCAL_OPERATOR, ensure_operator, write_key
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.hints import LocalHints
 from codesdk.hosts import Capacity
 from codesdk.jobs import LocalWakeups
+from codesdk.settings.operator_key import KEY_FILE
 from codesdk.tenancy.credentials import KEY_PREFIX
 from codesdk.tenancy.principal import Reach, Role, Unauthenticated
 from codesdk.worker.ownership.registration import HostOffer, register

@@ -9,8 +9,8 @@ import tarfile
 
 import pytest
 
-from codesdk.cli.session.git_work_tree import GitHistoryRefused
-from codesdk.cli.session.workspace_archive import WorkspaceRefused, pack, without_top_folder
+from codesdk.client.git_work_tree import GitHistoryRefused
+from codesdk.client.workspace_archive import WorkspaceRefused, pack, without_top_folder
 
 
 def content_of(archive: bytes) -> dict[str, bytes | str]:

@@ -27,9 +27,9 @@ from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.logs.history import History
 from codesdk.cli.logs.history_table import calls_table
 from codesdk.cli.sandboxes.backend_choice import apply_sandbox_choice
-from codesdk.cli.session.workspace_archive import without_top_folder
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
+from codesdk.client.workspace_archive import without_top_folder
 from codesdk.domain.events import EventType
 from codesdk.sandbox.port import DOCKER
 from codesdk.sessions import NewSession

@@ -7,7 +7,7 @@ from pathlib import Path
 from codesdk.cli.api_client import ApiClient, OpenedSession
 from codesdk.cli.console.arguments import InputWrong
 from codesdk.cli.console.terminal import pluralize
-from codesdk.cli.session.workspace_archive import pack
+from codesdk.client.workspace_archive import pack
 from codesdk.documents import DocumentUnreadable, read_text
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import SessionId

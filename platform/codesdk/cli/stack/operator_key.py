@@ -1,8 +1,4 @@
-"""The API key that `codesdk` commands on this machine use.
-
-The first `codesdk up` creates it and stores it in the data directory. A user who can read that directory has the
-operator's power anyway.
-"""
+"""Creates and stores the API key that `codesdk` commands on this machine use. The first `codesdk up` does."""
 
 from __future__ import annotations
 
@@ -10,22 +6,13 @@ from pathlib import Path
 
 from codesdk.bootstrap import Services
 from codesdk.cli.console.files import write_private_file
-from codesdk.errors import ExitCode, Fault
 from codesdk.provision.system.command import ProgressCallback
+from codesdk.settings.operator_key import KEY_FILE
 from codesdk.tenancy.principal import Reach, Role, Unauthenticated
 from codesdk.tenancy.tenant import DEFAULT_TENANT
 
-KEY_FILE = "operator.key"
 LOCAL_OPERATOR = "local"
 """Name of the principal. `codesdk init` creates another operator, whose key is in no file."""
-
-
-class NoOperatorKey(Fault):
-    """There is no key for the daemon's API."""
-
-    code = "NO_OPERATOR_KEY"
-    status = 401
-    exit_code = ExitCode.NO_PERMISSION
 
 
 def ensure_operator(services: Services, progress: ProgressCallback) -> str:
@@ -49,23 +36,6 @@ def ensure_operator(services: Services, progress: ProgressCallback) -> str:
             f"Created an operator's key for commands on this machine: {data_dir / KEY_FILE}, readable by this user only"
         )
     return key
-
-
-def operator_key(data_dir: Path, other: Path | None = None) -> str:
-    """Read the key that `codesdk up` stored, or the one in the file `other`.
-
-    Raises:
-        NoOperatorKey: there is none, or this user can't read it.
-    """
-    try:
-        return (other or data_dir / KEY_FILE).read_text().strip()
-    except OSError as error:
-        raise NoOperatorKey(
-            f"There is no operator key in {other or data_dir} ({(error.strerror or str(error)).lower()}).",
-            advice="Fix CODESDK_OPERATOR_KEY_FILE."
-            if other
-            else "Start `codesdk up` with the same --data-dir, as the same user, or name a file in CODESDK_OPERATOR_KEY_FILE.",
-        ) from error
 
 
 def read_key(data_dir: Path) -> str:

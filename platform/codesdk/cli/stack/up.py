@@ -18,9 +18,9 @@ from codesdk.cli.session.kept_session import (
     read_kept_session,
     write_kept_session,
 )
-from codesdk.cli.session.workspace_archive import check_directory
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
+from codesdk.client.workspace_archive import check_directory
 from codesdk.domain.decisions import PermissionMode
 
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from codesdk.cli.console.arguments import InputWrong
 from codesdk.cli.console.terminal import Printer, sanitize
 from codesdk.cli.effective_settings import load_settings
-from codesdk.cli.session.workspace_archive import pack
 from codesdk.cli.tools.loading import registry_of
+from codesdk.client.workspace_archive import pack
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Obligations

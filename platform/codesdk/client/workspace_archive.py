@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from codesdk.cli.session.git_work_tree import clone_history, list_files
+from codesdk.client.git_work_tree import clone_history, list_files
 from codesdk.errors import ExitCode, Fault
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""The asynchronous client. `scripts/sync_client.py` generates `codesdk.client.sync` from it."""
