@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from codesdk.api.cursor import StartPosition, encode_cursor
 from codesdk.domain.events import Event
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.errors import Fault
-from codesdk.eventlog.log import EventLog
+from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.sessions import SessionUnknown
 from codesdk.tenancy.access import Forbidden
@@ -43,8 +43,11 @@ SEND_TIMEOUT_S = 30.0
 class EventBuffer:
     """Buffers one reader's live events as frames: filled by the tail's thread, emptied on the event loop."""
 
-    def __init__(self, epoch: str, limit: int) -> None:
+    def __init__(self, epoch: str, limit: int, call: ToolCallId | None = None) -> None:
+        """`call`: keep only this call's events."""
         self._epoch = epoch
+        self._call = call
+        self._saw_end = False
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._frames: list[bytes] = []
@@ -90,7 +93,7 @@ class EventBuffer:
         self._wake.set()
 
     def _put(self, events: list[Event]) -> None:
-        for event in events:
+        for event in self.select(events):
             if self.overflowed:
                 break
             frame = _frame(event, self._epoch)
@@ -103,8 +106,31 @@ class EventBuffer:
                 self._clear()
         self._wake.set()
 
+    def select(self, events: list[Event]) -> list[Event]:
+        """Return those that this reader gets."""
+        if self._call is None:
+            return events
+        ours = [event for event in events if event.payload.get("tool_call_id") == self._call]
+        self._saw_end = self._saw_end or any(event.type in CALL_END_TYPES for event in ours)
+        return ours
+
+    def take_end(self) -> bool:
+        """Whether an attempt of the call has ended since this was last asked."""
+        saw_end, self._saw_end = self._saw_end, False
+        return saw_end
+
     def _clear(self) -> None:
         self._frames, self._size, self._last = [], 0, 0
+
+
+class CallEnd(Protocol):
+    """Tells when a stream of one call's events is complete."""
+
+    call: ToolCallId
+
+    def reached(self) -> bool:
+        """Whether the call has ended for good: after a lost attempt, another follows. Reads the database."""
+        ...
 
 
 class OpenStream(Protocol):
@@ -149,11 +175,13 @@ class EventStream(Response):
         begin: StartPosition,
         head: int,
         recheck: Callable[[], object] = lambda: None,
+        until: CallEnd | None = None,
         inbox_limit: int = MAX_BUFFERED_EVENTS,
     ) -> None:
         """Create the stream. `begin`: the reader's position; `head`: the log's newest `seq`, sent with a `resync`.
 
-        `recheck` raises if the reader may no longer read. It runs on a thread every `RECHECK_S` seconds.
+        `recheck` raises if the reader may no longer read. It runs on a thread every `RECHECK_S` seconds. `until`: send
+        only this call's events, and end the stream after its last one; None: send all events.
         """
         self.status_code = 200
         self.background = None
@@ -163,29 +191,50 @@ class EventStream(Response):
         self._readers = readers
         self._session = session
         self._begin = begin
+        self._after = begin.after
+        """`seq` of the last event sent."""
         self._head = head
         self._recheck = recheck
+        self._until = until
         self._inbox_limit = inbox_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the reader disconnects or is disconnected."""
         del scope
-        inbox = EventBuffer(self._begin.epoch, self._inbox_limit)
+        inbox = EventBuffer(self._begin.epoch, self._inbox_limit, self._until.call if self._until else None)
         with self._readers.track(inbox):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, inbox))
 
     async def _write(self, inbox: EventBuffer, out: SseWriter) -> None:
-        epoch, after, resync = self._begin
+        epoch, _, resync = self._begin
         await out.write("retry: 1000\n\n")
         if resync is not None:
             about = {"reason": resync, "epoch": epoch, "head": self._head}
             await out.write(control_frame("resync", about, encode_cursor(epoch, 0)))
-        subscription = None
         try:
-            after = await self._catch_up(inbox, out, after)
-            if inbox.fault is None:
-                subscription = self._tail.subscribe(self._session, after, inbox.put, inbox.fail)
+            await self._catch_up(inbox, out)
+            if self._until is not None and await to_thread.run_sync(self._until.reached):
+                await self._catch_up(inbox, out)  # what was logged since
+                inbox.close()
+            if inbox.fault is None and not inbox.closed:
+                await self._follow(inbox, out)
+            if inbox.overflowed:
+                waited = f"more than {self._inbox_limit} events or {MAX_BUFFERED_BYTES} bytes waited for this reader"
+                await out.write(eviction_frame(f"{waited}; reconnect with your last id", self._cursor()))
+            elif inbox.fault is not None:
+                await out.write(eviction_frame(inbox.fault.message, self._cursor(), inbox.fault.code))
+        except (Unauthenticated, Forbidden, SessionUnknown) as fault:
+            await out.write(eviction_frame(f"you may not read this any more: {fault.message}", self._cursor()))
+        except Fault as fault:
+            # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
+            _log.warning("the event stream of %s ended early: %s", self._session, fault)
+        await out.end()
+
+    async def _follow(self, inbox: EventBuffer, out: SseWriter) -> None:
+        """Send new events as they are committed, until the stream is closed or its last event was sent."""
+        subscription = self._tail.subscribe(self._session, self._after, inbox.put, inbox.fail)
+        try:
             due = anyio.current_time() + RECHECK_S
             while not (inbox.closed or inbox.overflowed or inbox.fault):
                 frames, last = await inbox.take(min(HEARTBEAT_S, max(0.0, due - anyio.current_time())))
@@ -193,36 +242,27 @@ class EventStream(Response):
                     await to_thread.run_sync(self._recheck)
                     due = anyio.current_time() + RECHECK_S
                 await out.write(frames or b": \n\n")
-                after = last or after
-            if inbox.overflowed:
-                waited = f"more than {self._inbox_limit} events or {MAX_BUFFERED_BYTES} bytes waited for this reader"
-                await out.write(eviction_frame(f"{waited}; reconnect with your last id", encode_cursor(epoch, after)))
-            elif inbox.fault is not None:
-                await out.write(eviction_frame(inbox.fault.message, encode_cursor(epoch, after), inbox.fault.code))
-        except (Unauthenticated, Forbidden, SessionUnknown) as fault:
-            await out.write(
-                eviction_frame(f"you may not read this any more: {fault.message}", encode_cursor(epoch, after))
-            )
-        except Fault as fault:
-            # The stream has begun, so it's too late for a status: the reader reconnects and then gets a problem.
-            _log.warning("the event stream of %s ended early: %s", self._session, fault)
+                self._after = last or self._after
+                if self._until is not None and inbox.take_end() and await to_thread.run_sync(self._until.reached):
+                    inbox.close()
         finally:
-            if subscription is not None:
-                self._tail.unsubscribe(subscription)
-        await out.end()
+            self._tail.unsubscribe(subscription)
 
-    async def _catch_up(self, inbox: EventBuffer, out: SseWriter, after: int) -> int:
+    def _cursor(self) -> str:
+        return encode_cursor(self._begin.epoch, self._after)
+
+    async def _catch_up(self, inbox: EventBuffer, out: SseWriter) -> None:
+        """Send the events that are stored by now."""
         while not inbox.closed:
-            events, is_last, fault = await to_thread.run_sync(self._log.page, self._session, after)
+            events, is_last, fault = await to_thread.run_sync(self._log.page, self._session, self._after)
             if events:
-                after = events[-1].seq
-                await out.write(b"".join(_frame(event, self._begin.epoch) for event in events))
+                self._after = events[-1].seq
+                await out.write(b"".join(_frame(event, self._begin.epoch) for event in inbox.select(events)))
             if fault is not None:
                 inbox.fault = fault
                 break
             if is_last:
                 break
-        return after
 
 
 class SseWriter:

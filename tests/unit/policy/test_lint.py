@@ -290,7 +290,7 @@ def test_what_one_matcher_contains_matches_wherever_the_other_does(wide, narrow,
 
 
 def test_the_shipped_bundles_have_no_findings_with_the_shipped_tools():
-    for name in ("default", "demo"):
+    for name in ("default", "demo", "sandbox"):
         assert lint(REPOSITORY / "policies" / name, list(REGISTRY), tool_schemas=REGISTRY, day=TODAY) == ()
     assert (EXEC.name, WRITE.name) == ("workspace.exec", "workspace.write")
 

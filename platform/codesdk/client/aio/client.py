@@ -212,7 +212,6 @@ class AsyncSession:
         command: str | Sequence[str],
         *,
         cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
         stdin: str | None = None,
         timeout_s: float | None = None,
         on_output: AsyncOnOutput | None = None,
@@ -222,7 +221,6 @@ class AsyncSession:
         Args:
             command: a line for the shell, or a list of a program and its arguments, run without a shell.
             cwd: directory in the workspace. None: its root.
-            env: environment variables of the command.
             stdin: text for its standard input.
             timeout_s: seconds after which it is ended. None: the profile's limit.
             on_output: called with each piece of output as it appears.
@@ -230,7 +228,7 @@ class AsyncSession:
         Raises:
             ApiError: the call couldn't be made.
         """
-        arguments = requests.command_input(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s)
+        arguments = requests.command_input(command, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
         return await self.call("workspace.exec", arguments, on_output=on_output)
 
     async def call(

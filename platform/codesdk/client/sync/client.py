@@ -213,7 +213,6 @@ class Session:
         command: str | Sequence[str],
         *,
         cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
         stdin: str | None = None,
         timeout_s: float | None = None,
         on_output: OnOutput | None = None,
@@ -223,7 +222,6 @@ class Session:
         Args:
             command: a line for the shell, or a list of a program and its arguments, run without a shell.
             cwd: directory in the workspace. None: its root.
-            env: environment variables of the command.
             stdin: text for its standard input.
             timeout_s: seconds after which it is ended. None: the profile's limit.
             on_output: called with each piece of output as it appears.
@@ -231,7 +229,7 @@ class Session:
         Raises:
             ApiError: the call couldn't be made.
         """
-        arguments = requests.command_input(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s)
+        arguments = requests.command_input(command, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
         return self.call("workspace.exec", arguments, on_output=on_output)
 
     def call(

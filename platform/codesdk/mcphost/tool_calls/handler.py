@@ -120,7 +120,7 @@ class CallHandler:
         self._clock = clock
         self._wait_s = wait_s
         self._limiter = limiter
-        self._waiters = Waiters(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
+        self.waiters = Waiters(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
         self._wait_scopes: set[CancelScope] = set()
         self._pending = PendingResults()
         self._user = UserElicitation(
@@ -138,13 +138,13 @@ class CallHandler:
     def stop(self) -> None:
         """Answer every caller at once, because the process stops. Their calls continue."""
         self._stopping = True
-        self._waiters.stop()
+        self.waiters.stop()
         for wait in self._wait_scopes:
             wait.cancel()
 
     async def settle(self) -> None:
         """Wait until all cancelled calls are withdrawn."""
-        await self._waiters.settle()
+        await self.waiters.settle()
 
     async def run(self, tool: Tool, arguments: dict[str, Any], caller: Caller) -> Answer:
         """Submit the call and return its answer.
@@ -251,7 +251,7 @@ class CallHandler:
             return await self._answer(outcome, caller, tool)
         progress = CallProgress(outcome, self._clock)
         call = outcome.identity.tool_call_id
-        self._waiters.join(call)
+        self.waiters.join(call)
         background = [asyncio.create_task(_report_progress(progress, caller.report))] if caller.report else []
         asks = tool is not None and isinstance(outcome, Waiting) and self._user.may_be_asked(caller)
         live = caller.asking is not None and caller.asking.live
@@ -274,11 +274,11 @@ class CallHandler:
             if tool is not None and not self._stopping:
                 # It may end before it is withdrawn, and a client that only timed out sends it again.
                 self._pending.keep(caller.subject, tool.name, outcome.identity)
-                self._waiters.abandon(call, caller.subject)
+                self.waiters.abandon(call, caller.subject)
             raise
         finally:
             self._wait_scopes.discard(wait)
-            self._waiters.leave(call)
+            self.waiters.leave(call)
             for task in background:
                 await _cancel_task(task)
 

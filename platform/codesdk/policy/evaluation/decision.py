@@ -1,4 +1,7 @@
-"""Decides a call: all matching rules count, the strictest effect wins, and unreadable commands are never allowed."""
+"""Decides a call: all matching rules count, the strictest effect wins.
+
+Commands that can't be read are never allowed, unless a rule with `any_command` does and no rule looks at them.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +191,7 @@ def _decide(
         found.add(rule, match)
         if every or match.error or match.verdict in (MatchOutcome.YES, MatchOutcome.MAYBE):
             found.trace.append(_trace_entry(rule, match))
-    runs_commands = rules.has_commands or tool.name in SHELL_TOOLS
+    runs_commands = not rules.allows_any_command and (rules.has_commands or tool.name in SHELL_TOOLS)
     shell = question.shell if runs_commands else None
     found.join_parts(shell)
     if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):

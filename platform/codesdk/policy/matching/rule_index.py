@@ -48,6 +48,10 @@ class ToolRules:
     def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
         self.all = rules
         self.has_commands = any(rule.matcher.reads_commands for rule in rules)
+        self.allows_any_command = any(rule.rule.any_command for rule in rules) and not any(
+            rule.matcher.depends_on_input or rule.unless is not None for rule in rules
+        )
+        """Whether a rule covers commands that can't be read, and no rule could decide otherwise by what they hide."""
         self._unindexed: list[int] = []
         self._by_key: dict[Key, list[int]] = {}
         self._pointers: dict[str, tuple[tuple[str, ...], set[str]]] = {}

@@ -321,6 +321,8 @@ class Rule(Matcher):
     """The ask becomes an allow in the mode `auto`."""
     floor: bool = False
     """The ask stays an ask in the mode `yolo`."""
+    any_command: bool = False
+    """The allow also covers commands that can't be read, unless another rule of the tool looks at its input."""
     owner: str = Field(default="", max_length=120)
     """The contact for the rule."""
     expires: date | None = None
@@ -338,6 +340,14 @@ class Rule(Matcher):
             raise ValueError(
                 f"`arguments` belongs to an allow or an `unless`. To {self.effect} by path, write `paths` next to `command`."
             )
+        if self.any_command:
+            if self.effect is not Effect.ALLOW:
+                raise ValueError("`any_command` belongs to a rule with `effect: allow`.")
+            narrower = [key for key in ("command", "args", "paths", "when", "unless") if getattr(self, key)]
+            if narrower:
+                raise ValueError(
+                    f"`any_command` covers every input, and `{narrower[0]}` only some: leave out one of them."
+                )
         if self.auto_ok and self.floor:
             raise ValueError("`auto_ok` and `floor` contradict each other.")
         several = self.approval is not None and self.approval.quorum > 1

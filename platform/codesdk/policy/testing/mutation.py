@@ -51,7 +51,7 @@ def _mutations(rule: CompiledRule) -> Iterator[tuple[str, CompiledRule | None]]:
 
 
 def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    asking = {"approval", "auto_ok", "floor"}
+    asking = {"approval", "auto_ok", "floor", "any_command"}
     for effect in Effect:
         if effect != written["effect"]:
             plain = {key: value for key, value in written.items() if key not in asking}
@@ -68,6 +68,7 @@ def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         "mode",
         "auto_ok",
         "floor",
+        "any_command",
     ):
         # Only one tool takes commands, so removing `tool` from a rule with `command` changes nothing.
         if key in written and not (key == "tool" and "command" in written):

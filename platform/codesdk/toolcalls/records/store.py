@@ -332,6 +332,26 @@ def list_in_state(
     return [_record_of(row) for row in connection.execute(query)]
 
 
+def list_of_session(
+    connection: Connection,
+    place: CallScope,
+    *,
+    state: CallState | None,
+    tool: str | None,
+    before: str | None,
+    limit: int,
+) -> list[CallRecord]:
+    """The session's calls, newest first: those before the call `before`. Ids sort by time."""
+    query = CALLS.where(tool_calls.c.tenant_id == place.tenant, tool_calls.c.session_id == place.session)
+    if state is not None:
+        query = query.where(tool_calls.c.state == state.value)
+    if tool is not None:
+        query = query.where(tool_calls.c.name == tool)
+    if before is not None:
+        query = query.where(tool_calls.c.id < before)
+    return [_record_of(row) for row in connection.execute(query.order_by(tool_calls.c.id.desc()).limit(limit))]
+
+
 def check_open(connection: Connection, session: SessionId) -> None:
     """A last step of a unit that took the session for open. The log's counter is locked by then: nobody closes it now.
 
