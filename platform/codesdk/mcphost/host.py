@@ -32,6 +32,7 @@ from codesdk.mcphost.elicitation.questions import ApprovalLink
 from codesdk.mcphost.listings import tool_list
 from codesdk.mcphost.listings.list_changed import ListChangeNotifier, ListSnapshot
 from codesdk.mcphost.listings.prompt_handlers import PromptHandlers
+from codesdk.mcphost.message_check import name_invalid_field
 from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, subject_of
 from codesdk.mcphost.server.event_store import RETRY_MS, ResumableSessionManager
 from codesdk.mcphost.server.protected_resource import ProtectedResource
@@ -45,11 +46,12 @@ from codesdk.mcphost.tool_calls.caller import (
     ClientElicitor,
     ReportProgress,
     client_call_id,
+    has_text_results,
     requested_wait_s,
 )
 from codesdk.mcphost.tool_calls.handler import CallHandler
 from codesdk.policy import BundleProvider
-from codesdk.registry import Prompt, Registry, RegistryProvider, Tool, UnknownTool
+from codesdk.registry import Prompt, Registry, RegistryProvider, SourceCall, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import ResultWaiter
 
@@ -126,7 +128,7 @@ class McpHost:
             version=version("codesdk"),
             title="CodeSDK",
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
+            on_call_tool=self._answer_client,
             on_list_resources=reading.list_resources,
             on_list_resource_templates=reading.list_templates,
             on_read_resource=reading.read,
@@ -147,6 +149,7 @@ class McpHost:
         )
         self.server.middleware.append(RequestStateBoundary(state_security, default_audience="codesdk"))
         self.server.middleware.append(self._add_instructions)
+        self.server.middleware.append(name_invalid_field)
         self._manager = ResumableSessionManager(
             self.server,
             retry_interval=RETRY_MS,
@@ -215,9 +218,29 @@ class McpHost:
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         reject_cursor(params)
-        shown = self._list_tools_for(subject_of(ctx.request))
+        subject = subject_of(ctx.request)
+        shown = self._list_tools_for(subject)
+        if has_text_results(ctx):
+            shown = [
+                tool if self._is_from_server(subject, tool.name) else tool_list.without_output_schema(tool)
+                for tool in shown
+            ]
         # Private and immediately stale: the list depends on the session, and changes with policy.
         return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+
+    async def _answer_client(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
+        """A call as a client makes it: an agent's model gets the text alone, which says all that it needs."""
+        answer = await self._call_tool(ctx, params)
+        if not has_text_results(ctx):
+            return answer
+        is_from_server = self._is_from_server(subject_of(ctx.request), params.name)
+        return answers.for_model(answer, keeps_structure=is_from_server)
+
+    def _is_from_server(self, subject: Subject, name: str) -> bool:
+        """Whether a third-party server runs the tool: then only that server knows whether its text says everything."""
+        tool = self._find_tool(subject, name)
+        # An earlier call's result may be of such a tool.
+        return name == COLLECT_TOOL if tool is None else isinstance(tool.runs, SourceCall)
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)

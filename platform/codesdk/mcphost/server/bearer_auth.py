@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.mcphost.message_check import check_body
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.request_registry import RequestCredential, RequestRegistry
 from codesdk.mcphost.server.throttle import Throttle
@@ -150,8 +152,13 @@ class BearerAuthMiddleware:
         body = _too_large(size, self._max_body) if size > self._max_body else await _read_body(receive, self._max_body)
         if isinstance(body, _RejectedBody):
             await _send_error(send, body.status, body.message)
-        else:
-            await self._app(scope, _replay_body(body, receive), send)
+            return
+        if scope["method"] == "POST":
+            body, error = check_body(body)
+            if error is not None:
+                await _send_json(send, 400, error.model_dump_json(by_alias=True).encode())
+                return
+        await self._app(scope, _replay_body(body, receive), send)
 
 
 class _RejectedBody(NamedTuple):
@@ -236,12 +243,17 @@ async def _send_error(
     if code:
         error["data"] = {"code": code, "retryable": True}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers: list[tuple[bytes, bytes]] = []
     if status == 408:  # noqa: PLR2004
         headers.append((b"connection", b"close"))  # a slow client is cut off; one that sent too much may read on
     if challenge is not None:
         headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
     if after_s:
         headers.append((b"retry-after", str(ceil(after_s)).encode()))
+    await _send_json(send, status, body, headers)
+
+
+async def _send_json(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
