@@ -18,6 +18,7 @@ from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBounda
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp
 
 from codesdk.approvals import ApprovalService
@@ -33,7 +34,7 @@ from codesdk.mcphost.listings import tool_list
 from codesdk.mcphost.listings.list_changed import ListChangeNotifier, ListSnapshot
 from codesdk.mcphost.listings.prompt_handlers import PromptHandlers
 from codesdk.mcphost.message_check import name_invalid_field
-from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, subject_of
+from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, connection_of, subject_of
 from codesdk.mcphost.server.event_store import RETRY_MS, ResumableSessionManager
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.throttle import Throttle
@@ -88,6 +89,7 @@ class McpHost:
         head: Callable[[SessionId], int],
         clock: Clock,
         wait_s: float,
+        gone_client_grace_s: float,
         state_key: Callable[[], bytes],
         forms: bool = False,
         link: ApprovalLink | None = None,
@@ -97,7 +99,8 @@ class McpHost:
         """Serve behind a check of `Host` and `Origin`: see `api.origins`.
 
         `admit`: authenticates a request. `resource`: OAuth metadata for clients that log in. `instructions`: what a
-        session's model is told; reads the database. `head`: a log's last `seq`.
+        session's model is told; reads the database. `head`: a log's last `seq`. `gone_client_grace_s`: seconds that a running
+        call continues after its client left.
         `state_key`: returns at least 32 secret bytes, which seal the state that a client carries between two rounds of a
         question. `forms`: agents' hosts are trusted to pass on their user's answer. `link`: to an approval's page;
         `shown`: to its read-only page, for agents. `read_only_hints`: mark tools that only read; clients ask their user
@@ -117,6 +120,7 @@ class McpHost:
             approval_service=approval_service,
             clock=clock,
             wait_s=wait_s,
+            gone_client_grace_s=gone_client_grace_s,
             limiter=CapacityLimiter(THREADS),
             forms=forms,
             link=link,
@@ -325,6 +329,7 @@ def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
         asking=ClientElicitor(ctx, questions.parse_reply(params) if params.request_state is not None else None),
         wait_s=requested_wait_s(ctx.request),
         call_id=client_call_id(params.meta),
+        connection=None if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else connection_of(ctx.request),
     )
 
 

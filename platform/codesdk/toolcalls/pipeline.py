@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,6 +62,14 @@ class CallIdTaken(Fault):
             advice="Give each call an id of its own; only a repetition, with the same input, has the id of its call.",
             details={"tool_call_id": first.identity.tool_call_id, "tool": first.call.name},
         )
+
+
+class Withdrawal(Enum):
+    """What became of a call whose client left."""
+
+    WITHDRAWN = auto()
+    HAS_BEGUN = auto()
+    HAD_ENDED = auto()
 
 
 class _Request(NamedTuple):
@@ -208,6 +217,13 @@ class Pipeline:
         A waiting or queued call is denied at once; a running one ends when its runner confirms.
         """
         return self._writer.run(lambda unit: self._cancel(unit, store.CallScope(tenant, session), call, reason))
+
+    def withdraw(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Withdrawal:
+        """End a call that waits or is queued, because its client left; one that has begun continues.
+
+        It never began, so its client's id is free again: a client that returns makes the call anew under the same id.
+        """
+        return self._writer.run(lambda unit: self._withdraw(unit, store.CallScope(tenant, session), call))
 
     def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
         """The outcome of a call so far; None if that session of the tenant has no such call."""
@@ -365,11 +381,24 @@ class Pipeline:
             store.request_cancel(unit.connection, call)
             unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.subject.session_id))
             return True
+        self._end_unstarted(unit, stored, reason)
+        return True
+
+    def _withdraw(self, unit: Unit, place: store.CallScope, call: ToolCallId) -> Withdrawal:
+        stored = store.find_in_scope(unit.connection, place, call, hold=True)
+        if stored is None or stored.state.terminal:
+            return Withdrawal.HAD_ENDED
+        if stored.state is CallState.RUNNING or stored.identity.attempt > 1:
+            return Withdrawal.HAS_BEGUN  # a further attempt waits, but an earlier one ran
+        self._end_unstarted(unit, stored, "its client left before it began.")
+        store.release_client_id(unit.connection, call)
+        return Withdrawal.WITHDRAWN
+
+    def _end_unstarted(self, unit: Unit, stored: CallRecord, reason: str) -> None:
         asked = self._approval_service.of_call(unit, stored.identity)
         if asked is not None:
             self._approval_service.end(unit, asked.id, asked.state, ApprovalState.CANCELLED)
         deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
-        return True
 
     # -- the rest ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost.message_check import check_body
+from codesdk.mcphost.server.connections import ClientConnection, ClientConnections, ClientKey
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.request_registry import RequestCredential, RequestRegistry
 from codesdk.mcphost.server.throttle import Throttle
@@ -34,10 +35,12 @@ BODY_TIMEOUT_S = 60.0
 RETRY_AFTER_S = 1.0
 """Sent as Retry-After when a credential can't be checked: databases restart in about a second."""
 _SUBJECT_KEY = "codesdk.subject"
+_CONNECTION_KEY = "codesdk.connection"
 _SCHEME = "bearer "
 _CREDENTIAL_ENDED = "This credential is not good any more."
 _METHOD_HEADER = b"mcp-method"
 _LISTEN = b"subscriptions/listen"
+_MCP_SESSION_HEADER = b"mcp-session-id"
 _SESSION_HEADER = b"codesdk-session"
 """Header naming the session, for credentials that don't name one."""
 
@@ -55,6 +58,12 @@ def subject_of(request: HTTPConnection | None) -> Subject:
     if request is None or not isinstance(subject := request.scope.get(_SUBJECT_KEY), Subject):
         raise RuntimeError("An MCP request reached a handler without authentication.")
     return subject
+
+
+def connection_of(request: HTTPConnection | None) -> ClientConnection | None:
+    """The connection of the handshake-era client that sent this request; None for a request without an MCP session."""
+    found = request.scope.get(_CONNECTION_KEY) if request is not None else None
+    return found if isinstance(found, ClientConnection) else None
 
 
 class BearerAuthMiddleware:
@@ -78,6 +87,7 @@ class BearerAuthMiddleware:
         self._login_limiter = CapacityLimiter(MAX_LOGIN_CHECKS)
         self._throttle = throttle
         self._max_body = max_body
+        self._connections = ClientConnections()
         self.open_requests = RequestRegistry(self._is_good)
         """The open requests; the caller must run its `watch`."""
 
@@ -110,7 +120,7 @@ class BearerAuthMiddleware:
         try:
             admitted = RequestCredential(token, named, subject.session_id, brief=_has_bounded_answer(scope))
             with self.open_requests.answering(admitted, send) as answering:
-                await self._forward(scope, receive, answering.send)
+                await self._forward_counted(scope, receive, answering.send, subject)
         finally:
             self._throttle.leave(subject.session_id)
         if answering.ended and not answering.begun:
@@ -146,6 +156,16 @@ class BearerAuthMiddleware:
         error = {401: "invalid_token", 403: "insufficient_scope"}.get(fault.status)
         challenge = self._resource.challenge(scope, error) if error else None
         await _send_error(send, fault.status, str(fault), challenge=challenge)
+
+    async def _forward_counted(self, scope: Scope, receive: Receive, send: Send, subject: Subject) -> None:
+        """Forward the request; while it is open, its handshake-era client counts as connected."""
+        if (mcp_session := _mcp_session(scope)) is None:
+            await self._forward(scope, receive, send)
+            return
+        key = ClientKey(subject.session_id, mcp_session)
+        with self._connections.request(key, deletes=scope["method"] == "DELETE") as connection:
+            scope[_CONNECTION_KEY] = connection
+            await self._forward(scope, receive, send)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = _content_length(scope)
@@ -217,6 +237,11 @@ def _bearer_token(scope: Scope) -> str | None:
 def _session_header(scope: Scope) -> str | None:
     values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _SESSION_HEADER]
     return ",".join(values) if values else None  # two values match no session id
+
+
+def _mcp_session(scope: Scope) -> str | None:
+    values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _MCP_SESSION_HEADER]
+    return values[0] if len(values) == 1 else None
 
 
 def _has_bounded_answer(scope: Scope) -> bool:

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.elicitation.questions import QuestionReply
+from codesdk.mcphost.server.connections import ClientConnection
 from codesdk.toolcalls.records.call_record import Outcome
 
 WAIT_HEADER = "CodeSDK-Wait"
@@ -96,6 +97,13 @@ class Caller:
     wait_s: float | None = None
     """The client's own limit in seconds; None: the server's setting."""
     call_id: ClientCallId | None = None
+    connection: ClientConnection | None = None
+    """Of a handshake-era client. None: the request itself ends when its client leaves."""
+
+    @property
+    def left(self) -> bool:
+        """Whether a request that was cancelled lost its client. Only the handshake era can say that it cancels."""
+        return self.connection is None or self.connection.deleted or not self.connection.requests
 
     @property
     def has_binding_id(self) -> bool:
