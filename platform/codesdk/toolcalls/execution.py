@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.registry import Builtin, RegistryProvider, SourceCall, Tool
-from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.port import FileError, FileRefused, Sandbox
 from codesdk.sandbox.port.faults import CallCancelled, SandboxGone
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
@@ -311,6 +311,8 @@ class Execution:
             ),
             on_output=_discard if limits.withholds_output else output.add,
             attach=_discard if limits.withholds_output else output.attached.append,
+            keep_stream=partial(self._keep_stream, stored, output),
+            find_upload=partial(self._find_upload, stored),
             redactor=limits.redactor,
             find_output=partial(self._find_output, stored),
             allows=partial(self._allows, stored, tool),
@@ -381,6 +383,32 @@ class Execution:
 
         return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
 
+    def _find_upload(self, stored: CallRecord, content_hash: str) -> Iterator[bytes] | None:
+        found = self._artifacts.find_content(stored.subject.session_id, content_hash)
+        return None if found is None else self._artifacts.stream(found)
+
+    def _keep_stream(
+        self,
+        stored: CallRecord,
+        output: OutputLog,
+        about: Attachment,
+        fill: Callable[[Callable[[bytes], object]], FileRefused | None],
+    ) -> FileRefused | None:
+        """Store what `fill` writes as an artifact, which the call's end records."""
+        subject = stored.subject
+        with self._artifacts.spool() as spool:
+            try:
+                refused = fill(spool.write)
+            except ArtifactTooLarge as fault:
+                return FileRefused(error=FileError.TOO_LARGE, path=about.name, message=str(fault))
+            if refused is None:
+                name = f"{stored.identity.tool_call_id}-{about.name}"
+                kept = self._artifacts.keep_spool(
+                    spool, subject.tenant_id, subject.session_id, content_type=about.content_type, name=name
+                )
+                output.stored.append(kept)
+            return refused
+
     def _run_on_source(
         self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sent: Callable[[], None]
     ) -> ToolResult:
@@ -404,7 +432,7 @@ class Execution:
     def _finish(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, duration_ms: float) -> None:
         last_output = output.rest()
         try:
-            artifacts = self._keep_output(claimed.stored, output, result)
+            artifacts = (*self._keep_output(claimed.stored, output, result), *output.stored)
             result_ref = None
             if not fits_in_event(result):
                 content = result.model_dump_json().encode()
