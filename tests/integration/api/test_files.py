@@ -401,7 +401,9 @@ def test_names_that_are_not_utf8_have_the_spelling_of_listings(files):
 def test_a_file_that_changes_is_not_sent_as_a_mixture(files):
     """The writer replaces each byte of the file: a mixture would have two kinds."""
     assert files.put("churn", b"\0" * (8 * MIB)).status_code == 201
-    command = "for i in 1 2 3 4 5 6 7 8; do for c in a b; do head -c 8388608 /dev/zero | tr '\\0' $c > churn; done; done"
+    command = (
+        "for i in 1 2 3 4 5 6 7 8; do for c in a b; do head -c 8388608 /dev/zero | tr '\\0' $c > churn; done; done"
+    )
     churn = threading.Thread(target=files.agent.call, args=(command,), daemon=True)
     churn.start()
     seen = set()
