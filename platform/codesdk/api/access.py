@@ -30,7 +30,7 @@ MAX_NAME = 64
 MAX_NAMES = 8
 """Unknown parameters that an error repeats, and characters of each."""
 FILES = "/v1/sessions/{session_id}/files"
-STREAMED_BODIES = frozenset({"/v1/artifacts", FILES})
+STREAMED_BODIES = frozenset({"/v1/artifacts", FILES, f"{FILES}/tree"})
 """Routes that stream their bodies and limit them themselves."""
 
 
@@ -67,6 +67,8 @@ ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
     ("GET", f"{FILES}/list"): Action.CALLS_MAKE,
     ("GET", f"{FILES}/stat"): Action.CALLS_MAKE,
     ("POST", f"{FILES}/move"): Action.CALLS_MAKE,
+    ("GET", f"{FILES}/tree"): Action.CALLS_MAKE,
+    ("PUT", f"{FILES}/tree"): Action.CALLS_MAKE,
     ("GET", "/v1/approvals"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/events"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
@@ -135,7 +137,7 @@ ONE_TIME_LINK_ROUTES = frozenset({("POST", "/v1/approvals/{approval_id}/decision
 """Routes that also accept a one-time link's token. It acts for its principal, whose role is checked as usual."""
 
 
-WAITING_ROUTES = frozenset({FILES, f"{FILES}/list", f"{FILES}/stat", f"{FILES}/move"})
+WAITING_ROUTES = frozenset({FILES, f"{FILES}/list", f"{FILES}/stat", f"{FILES}/move", f"{FILES}/tree"})
 """Routes that wait for a call's end, and take a slot only while they work on a thread; see `slots_of`."""
 
 

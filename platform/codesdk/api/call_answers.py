@@ -29,6 +29,8 @@ _RESULT_STATUS = {
     "NOT_REDACTABLE": 403,
     "TOO_LARGE": 413,
     "INVALID_PATH": 422,
+    "TREE_DENIED": 403,
+    "ARCHIVE_REFUSED": 422,
     "NO_SPACE": 507,
 }
 """Any other error of a call is a 409: the state of the workspace or its session does not allow it."""

@@ -16,6 +16,7 @@ AT_ONCE = 16
 ROUTES_AT_ONCE = {
     ("POST", "/v1/artifacts"): 8,  # slow senders
     ("PUT", "/v1/sessions/{session_id}/files"): 8,
+    ("PUT", "/v1/sessions/{session_id}/files/tree"): 8,
     # Each may decide thousands of calls. Two would only take turns with each other on the processor.
     ("POST", "/v1/policy/diff"): 1,
     ("POST", "/v1/policy/promote"): 1,

@@ -14,21 +14,29 @@ _COUNT = {"type": "integer", "minimum": 0, "maximum": 1 << 53}
 _RAW = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {"offset": _COUNT, "length": _COUNT, "last": _COUNT},
+    "properties": {"offset": _COUNT, "length": _COUNT, "last": _COUNT, "tree": {"const": True}},
 }
 _UPLOAD = {
     "type": "object",
     "additionalProperties": False,
     "required": ["sha256", "bytes"],
-    "properties": {"sha256": _HASH, "bytes": _COUNT},
+    "properties": {"sha256": _HASH, "bytes": _COUNT, "tree": {"const": True}},
 }
 _IF_SHA256 = {"type": "string", "pattern": "^(absent|sha256:[0-9a-f]{64})$"}
 _RAW_RESULT = {
     "type": "object",
     "additionalProperties": False,
     "required": ["offset", "bytes", "size"],
-    "properties": {"offset": _COUNT, "bytes": _COUNT, "size": _COUNT},
+    "properties": {
+        "offset": _COUNT,
+        "bytes": _COUNT,
+        "size": _COUNT,
+        "entries": _COUNT,
+        "left_out": _COUNT,
+        "left_out_paths": {"type": "array", "items": {"type": "string"}},
+    },
 }
+_RESULTS = {"workspace.read": {"raw": _RAW_RESULT}, "workspace.write": {"entries": _COUNT}}
 _INPUTS: dict[str, dict[str, Any]] = {
     "workspace.read": {"raw": _RAW},
     "workspace.write": {"upload": _UPLOAD, "if_sha256": _IF_SHA256},
@@ -54,7 +62,6 @@ def input_schema_of_transfers(builtin: str, schema: Mapping[str, Any]) -> dict[s
 
 
 def output_schema_of_transfers(builtin: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a built-in's structured result, with what is told of raw bytes."""
-    if builtin != "workspace.read":
-        return dict(schema)
-    return {**schema, "properties": {**schema.get("properties", {}), "raw": _RAW_RESULT}}
+    """The schema of a built-in's structured result, with what is told of raw bytes and of trees."""
+    added = _RESULTS.get(builtin, {})
+    return {**schema, "properties": {**schema.get("properties", {}), **added}}

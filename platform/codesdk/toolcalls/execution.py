@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -184,7 +184,9 @@ class Execution:
             return self._run_on_source(claimed, tool, limits, output, confirm)
         # A call that an earlier worker had may have been asked for; and a previewed one reads its workspace afterwards.
         is_effect_free = (
-            claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
+            claimed.behaviour_hash is not None
+            and claimed.stored.preview is None
+            and acts_only_in_last_request(tool, claimed.stored.call.input)
         )
         return acquisition.run(
             partial(self._run_in_sandbox, claimed, tool, limits, output), is_effect_free=is_effect_free
@@ -316,6 +318,7 @@ class Execution:
             redactor=limits.redactor,
             find_output=partial(self._find_output, stored),
             allows=partial(self._allows, stored, tool),
+            covers=partial(self._covers, stored, tool),
             denies_read=partial(self._denies_read, stored),
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
@@ -362,6 +365,17 @@ class Execution:
         # What policy demands of the other input only, such as a redaction, would not be done.
         return derived.effect is Effect.ALLOW and derived.obligations == own.obligations
 
+    def _covers(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> bool:
+        if self._decide is None:
+            return False
+        call = stored.call.model_copy(update={"input": given})
+        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
+        if derived.obligations != own.obligations:
+            return False
+        # A person who was asked by these rules has answered for all that they ask about.
+        is_answered = own.effect is derived.effect is Effect.ASK and derived.rule_hashes == own.rule_hashes
+        return derived.effect is Effect.ALLOW or is_answered
+
     def _denies_read(self, stored: CallRecord, path: str) -> bool:
         reader = self._registry.of(stored.tenant_id).find("workspace.read")
         if self._decide is None or reader is None:
@@ -374,18 +388,18 @@ class Execution:
             artifact = self._artifacts.find(stored.tenant_id, artifact_id)
         except ArtifactUnknown:
             return None
-        if artifact.session_id != stored.subject.session_id:
-            return None
+        return self._as_output(artifact) if artifact.session_id == stored.subject.session_id else None
 
+    def _as_output(self, artifact: StoredArtifact) -> StoredOutput:
         def read(offset: int, length: int) -> bytes:
             start = min(offset, artifact.size)
             return b"".join(self._artifacts.stream(artifact, start, min(length, artifact.size - start)))
 
         return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
 
-    def _find_upload(self, stored: CallRecord, content_hash: str) -> Iterator[bytes] | None:
+    def _find_upload(self, stored: CallRecord, content_hash: str) -> StoredOutput | None:
         found = self._artifacts.find_content(stored.subject.session_id, content_hash)
-        return None if found is None else self._artifacts.stream(found)
+        return None if found is None else self._as_output(found)
 
     def _keep_stream(
         self,

@@ -52,9 +52,9 @@ def runs_one_exec(tool: Tool) -> bool:
     return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch", "process.start")
 
 
-def acts_only_in_last_request(tool: Tool) -> bool:
+def acts_only_in_last_request(tool: Tool, given: dict[str, Any]) -> bool:
     """Whether only the last thing that it asks of its sandbox may change anything, so that one which was not sent says it all."""
-    if isinstance(tool.runs, SourceCall):
+    if isinstance(tool.runs, SourceCall) or "tree" in given.get("upload", ()):
         return False
     return isinstance(tool.runs, Template) or not tool.runs.builtin.startswith("process.")
 

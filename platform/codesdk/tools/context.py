@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -101,12 +101,14 @@ class ToolContext:
     """Keeps something as an artifact of the call, when it ends."""
     keep_stream: KeepStream = _keep_nothing
     """Likewise, of any size, in bounded memory."""
-    find_upload: Callable[[str], Iterator[bytes] | None] = _no_uploads
+    find_upload: Callable[[str], StoredOutput | None] = _no_uploads
     """The bytes of that hash that the call's session has as an artifact; None if it has none."""
     find_output: Callable[[str], StoredOutput | None] = _no_outputs
     """An artifact of the call's session by its id; None if the session has no such artifact."""
     allows: Callable[[dict[str, Any]], bool] = _never
     """Whether policy lets this tool run with another input, without asking anybody."""
+    covers: Callable[[dict[str, Any]], bool] = _never
+    """Whether what let this call run lets it run with another input, too: the same rules, and the same obligations."""
     denies_read: Callable[[str], bool] = _nothing
     """Whether policy denies to read a file by that path."""
     expected: Mapping[str, str] = field(default_factory=dict)

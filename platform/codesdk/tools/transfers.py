@@ -8,6 +8,10 @@ from typing import Any
 from codesdk.domain.tool_results import ToolResult
 from codesdk.sandbox.port import FileError, FileInfo, FileRefused
 from codesdk.tools.context import Attachment, ToolContext, file_error_result
+from codesdk.tools.trees import read_tree, write_tree
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""Bytes of an upload that are read at once."""
 
 
 def read_raw(given: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -16,6 +20,8 @@ def read_raw(given: dict[str, Any], context: ToolContext) -> ToolResult:
     if context.redactor is not None:
         text = f"{path} was not read: policy redacts what is read here, and bytes can't be redacted. Read it as text."
         return ToolResult(text=text, is_error=True, code="NOT_REDACTABLE")
+    if "tree" in asked:
+        return read_tree(given, context)
     first = context.files.read(path, length=1)
     if isinstance(first, FileRefused):
         return file_error_result(first)
@@ -58,11 +64,14 @@ def read_raw(given: dict[str, Any], context: ToolContext) -> ToolResult:
 def write_upload(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """A file's whole content, from the bytes that were uploaded for it."""
     path, sha256, size = given["path"], given["upload"]["sha256"], given["upload"]["bytes"]
-    pieces = context.find_upload(sha256)
-    if pieces is None:
+    if "tree" in given["upload"]:
+        return write_tree(given, context)
+    content = context.find_upload(sha256)
+    if content is None:
         text = f"{path} was not written: the session has no upload with the hash {sha256} any more. Send it again."
         return ToolResult(text=text, is_error=True, code="UPLOAD_GONE")
     before = context.files.stat(path)
+    pieces = (content.read(start, PIECE_BYTES) for start in range(0, size, PIECE_BYTES))
     written = context.upload(path, size, pieces, given.get("if_sha256"))
     if isinstance(written, FileRefused):
         return file_error_result(written)

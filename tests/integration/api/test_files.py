@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import secrets
 import socket
+import tarfile
 import threading
 import time
 from urllib.parse import urlsplit
 
 import pytest
 
+from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.tenancy.principal import Role
 from sandboxes import docker_sandboxes
 from stage import wait_for
@@ -415,3 +418,150 @@ def test_a_file_that_changes_is_not_sent_as_a_mixture(files):
     churn.join(DEADLINE_S)
     assert seen <= {200, 409}
     assert files.get("churn").content == b"b" * (8 * MIB)
+
+
+def tar_of(*entries):
+    """A tar of (name, content) pairs, and of any other members that are given."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        for entry in entries:
+            member, content = entry if isinstance(entry, tuple) else (entry, b"")
+            if isinstance(member, str):
+                member = tarfile.TarInfo(member)
+                member.mode = 0o755 if content is None else 0o640
+                member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            member.size = len(content or b"")
+            tar.addfile(member, io.BytesIO(content or b""))
+    return target.getvalue()
+
+
+def special(name, kind, target=""):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def members(archive):
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {m.name: tar.extractfile(m).read() if m.isreg() else None for m in tar}
+
+
+def put_tree(files, path, archive, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return files.http.put(f"{files.base}/tree", params={"path": path}, content=archive, headers=named)
+
+
+def test_a_tree_comes_back_as_it_was_sent(files):
+    large = os.urandom(9 * MIB)
+    sent = {"a.txt": b"a", "d": None, "d/empty": None, "d/large": large, "d/ü": b"\0", "n" * 120: b"long"}
+    done = put_tree(files, "trees/one", tar_of(*sent.items()))
+    assert (done.status_code, done.json()["entries"]) == (200, 6), done.text
+    got = files.get("trees/one", "/tree")
+    assert (got.status_code, got.headers["codesdk-left-out"]) == (200, "0"), got.text
+    assert members(got.content) == sent
+    assert files.get("trees/one/a.txt", "/stat").json()["mode"] == "0640"
+
+
+def test_many_small_files_are_unpacked(files):
+    sent = {f"f{number:04}": str(number).encode() for number in range(700)}
+    assert put_tree(files, "trees/many", tar_of(*sent.items())).json()["entries"] == 700
+    assert members(files.get("trees/many", "/tree").content) == sent
+
+
+def test_a_tree_lacks_what_may_not_be_read_by_its_own_path(files):
+    for name in ("trees/mixed/open", "trees/mixed/sub/open"):
+        files.put(name, b"\0open")
+    sandbox_write(files, "trees/mixed/sealed/key", b"\0secret")
+    sandbox_write(files, "masked/tree/pin", b"pin-1")
+    got = files.get("trees/mixed", "/tree")
+    assert (got.status_code, got.headers["codesdk-left-out"]) == (200, "2")
+    assert set(members(got.content)) == {"open", "sub", "sub/open"}
+    whole = files.get(".", "/tree")
+    assert b"secret" not in whole.content
+    assert b"pin-1" not in whole.content
+
+
+def sandbox_write(files, path, content):
+    """Put a file where policy lets no call write it."""
+    sandbox = files.installation.worker.sandbox_registry.ready(files.agent.session)
+    assert not isinstance(sandbox.files.write((FileWrite(path=path, content=content),)), FileRefused)
+
+
+def test_a_tree_that_may_not_be_written_in_full_is_not_written(files):
+    archive = tar_of(("good", b"1"), ("sealed/x", b"2"))
+    refused = put_tree(files, "trees/partly", archive)
+    assert (refused.status_code, refused.json()["code"]) == (403, "TREE_DENIED")
+    assert "trees/partly/sealed/x" in refused.json()["detail"]
+    assert files.get("trees/partly", "/stat").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("../out", b""),
+        ("/etc/out", b""),
+        ("a/../../out", b""),
+        special("link", tarfile.SYMTYPE, "/etc/passwd"),
+        special("link", tarfile.SYMTYPE, "good"),
+        special("hard", tarfile.LNKTYPE, "good"),
+        special("pipe", tarfile.FIFOTYPE),
+        special("null", tarfile.CHRTYPE),
+    ],
+    ids=str,
+)
+def test_an_entry_that_is_no_plain_file_in_the_tree_refuses_the_archive(files, entry):
+    refused = put_tree(files, "trees/bad", tar_of(("good", b"1"), entry))
+    assert (refused.status_code, refused.json()["code"]) == (422, "ARCHIVE_REFUSED"), refused.text
+    assert files.get("trees/bad", "/stat").status_code == 404
+
+
+def test_a_header_that_claims_a_long_name_takes_no_memory(files):
+    member = tarfile.TarInfo("long")
+    member.type, member.size = tarfile.XHDTYPE, 1 << 30
+    refused = put_tree(files, "trees/bad", member.tobuf() + bytes(12 * MIB))
+    assert (refused.status_code, refused.json()["code"]) == (422, "ARCHIVE_REFUSED")
+
+
+@pytest.mark.parametrize("archive", [b"no tar", b"\x1f\x8b\x08\x00" + bytes(600)])
+def test_what_is_no_plain_tar_is_refused(files, archive):
+    refused = put_tree(files, "trees/bad", archive)
+    assert (refused.status_code, refused.json()["code"]) == (422, "ARCHIVE_REFUSED")
+
+
+def test_a_tree_is_a_directory(files):
+    files.put("trees/file", b"x")
+    assert files.get("trees/file", "/tree").json()["code"] == "NOT_A_DIRECTORY"
+    assert files.get("trees/nowhere", "/tree").status_code == 404
+
+
+def test_an_approved_tree_covers_what_the_same_rule_asks_about(installation):
+    client = Client(installation)
+    archive = tar_of(("x", b"1"), ("sub/y", b"2"))
+    with client.http:
+        assert put_tree(client, "asked/tree", archive, Idempotency_Key="t").status_code == 202
+        client.agent.approve(client.agent.approval())
+        done = wait_for(
+            lambda: (a := put_tree(client, "asked/tree", archive, Idempotency_Key="t")).status_code != 202 and a,
+            "the tree",
+            DEADLINE_S,
+        )
+        assert done.status_code == 200, done.text
+        into = put_tree(client, ".", tar_of(("asked/z", b"1")))
+        assert into.json()["code"] == "TREE_DENIED", "nobody was asked about that path"
+
+
+@pytest.mark.usefixtures("real")
+def test_a_tree_has_no_links_and_no_special_files(files):
+    files.agent.call(
+        "mkdir -p linked && cd linked && echo in > file && ln -s /etc/passwd out && ln -s file in && mkfifo p"
+    )
+    got = files.get("linked", "/tree")
+    assert (members(got.content), got.headers["codesdk-left-out"]) == ({"file": b"in\n"}, "3")
+
+
+@pytest.mark.usefixtures("real")
+def test_a_tree_is_not_written_through_a_link(files):
+    files.agent.call("mkdir -p through && ln -s /tmp through/out")
+    refused = put_tree(files, "through", tar_of(("out/file", b"1")))
+    assert (refused.status_code, refused.json()["code"]) == (403, "OUTSIDE_WORKSPACE")
+    assert files.agent.call("ls /tmp").output == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from anyio import to_thread
 from fastapi import Depends, Query, Request, Response
@@ -35,6 +35,8 @@ from codesdk.toolcalls.records.call_record import Finished, Outcome
 
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 """Bytes up to which a text is the `content` of workspace.write, as an agent sends it, so that rules see it."""
+LEFT_OUT_HEADER = "CodeSDK-Left-Out"
+"""How many paths a tree lacks that its call was not let read."""
 router = guarded_router()
 PathQuery = Annotated[str, Query(min_length=1, max_length=4096)]
 """A path in the workspace, relative to its root, spelled as listings spell it."""
@@ -48,6 +50,17 @@ class WrittenFile(FrozenModel):
     bytes: int
     created: bool
     sha256: str
+
+
+class WrittenTree(FrozenModel):
+    """An archive that was unpacked. `bytes`: of its files."""
+
+    tool_call_id: ToolCallId
+    path: str
+    bytes: int
+    entries: int
+    sha256: str
+    """Of the archive."""
 
 
 class FileStatus(FrozenModel):
@@ -188,27 +201,12 @@ async def write_file(path: PathQuery, files: FilesDep) -> Response:
     """Write a file's whole content, the request's body, as a call of workspace.write."""
     expected = _precondition(files.request)
     idempotency_key(files.request)  # refused before the body is received
-    upload: StoredArtifact | None = None
-    async with slots_of(files.request, FILES):
-        subject = await files.subject()
-        with files.artifacts.spool() as spool:
-            await receive_body(files.request, spool)
-            text = await to_thread.run_sync(_text_of, spool)
-            if text is None:
-                keep = partial(
-                    files.artifacts.keep_spool,
-                    spool,
-                    subject.tenant_id,
-                    subject.session_id,
-                    content_type=_BYTES,
-                    name="upload.bin",
-                )
-                upload = await to_thread.run_sync(keep)
-            sha256, size = spool.content_hash, spool.size
+    body = await _receive(files, FILES, "upload.bin", as_text=True)
+    sha256 = body.sha256
     arguments: dict[str, Any] = {"path": path}
-    arguments |= {"content": text} if text is not None else {"upload": {"sha256": sha256, "bytes": size}}
+    arguments |= {"content": body.text} if body.text is not None else {"upload": {"sha256": sha256, "bytes": body.size}}
     arguments |= {"if_sha256": expected} if expected else {}
-    outcome = await files.call("workspace.write", arguments, upload=upload)
+    outcome = await files.call("workspace.write", arguments, upload=body.artifact)
     if isinstance(outcome, Finished) and not outcome.result.is_error:
         created = (outcome.result.structured or {}).get("created") is True
         return answer(outcome, 201 if created else 200, {"ETag": f'"{sha256}"'})
@@ -253,6 +251,54 @@ async def move_file(wish: Move, files: FilesDep) -> Response:
     return answer(await files.call("workspace.move", arguments))
 
 
+@router.get(f"{FILES}/tree", response_class=Response, responses=_PENDING)
+async def read_tree(files: FilesDep, path: PathQuery = ".") -> Response:
+    """Download a directory as a tar, as a call of workspace.read. Paths that may not be read are left out and counted."""
+    outcome = await files.call("workspace.read", {"path": path, "raw": {"tree": True}})
+    if not isinstance(outcome, Finished) or outcome.result.is_error:
+        return answer(outcome)
+    artifact = await files.content_of(outcome.result)
+    if artifact is None:
+        return failed(outcome, "NOT_KEPT", 409)
+    read = (outcome.result.structured or {})["raw"]
+    headers = attachment_headers("tree.tar") | {CALL_HEADER: outcome.identity.tool_call_id}
+    headers |= {"ETag": f'"{artifact.content_hash}"', LEFT_OUT_HEADER: str(read["left_out"])}
+    return await _send(files, artifact, None, artifact.size, headers, content_type="application/x-tar")
+
+
+@router.put(f"{FILES}/tree", response_model=WrittenTree, responses=_PENDING)
+async def write_tree(files: FilesDep, path: PathQuery = ".") -> Response:
+    """Unpack the request's body, a plain tar, below a directory, as a call of workspace.write."""
+    idempotency_key(files.request)  # refused before the body is received
+    body = await _receive(files, f"{FILES}/tree", "upload.tar", as_text=False)
+    upload = {"sha256": body.sha256, "bytes": body.size, "tree": True}
+    return answer(await files.call("workspace.write", {"path": path, "upload": upload}, upload=body.artifact))
+
+
+class _Body(NamedTuple):
+    """A body that was received."""
+
+    sha256: str
+    size: int
+    text: str | None
+    """What it is as the `content` of a call; None if it isn't text."""
+    artifact: StoredArtifact | None
+    """Where its bytes are, if they aren't in `text`."""
+
+
+async def _receive(files: SessionFiles, route: str, name: str, *, as_text: bool) -> _Body:
+    async with slots_of(files.request, route):
+        subject = await files.subject()
+        with files.artifacts.spool() as spool:
+            await receive_body(files.request, spool)
+            text = await to_thread.run_sync(_text_of, spool) if as_text else None
+            artifact: StoredArtifact | None = None
+            if text is None:
+                keep = partial(files.artifacts.keep_spool, spool, subject.tenant_id, subject.session_id)
+                artifact = await to_thread.run_sync(partial(keep, content_type=_BYTES, name=name))
+            return _Body(spool.content_hash, spool.size, text, artifact)
+
+
 def _text_of(spool: Spool) -> str | None:
     """The text, if an agent could write it with workspace.write; None for other bytes."""
     if spool.size > MAX_TEXT_BYTES:
@@ -293,12 +339,13 @@ async def _send(
     headers: dict[str, str],
     *,
     begins_at: int = 0,
+    content_type: str = _BYTES,
 ) -> Response:
     """Send a part of a file of `size` bytes, or with None all of it. `begins_at`: what the artifact's first byte is."""
     if isinstance(part, Unsatisfiable):
         raise HTTPException(416, "The range is past the end", headers={"Content-Range": f"bytes */{size}"})
     start, length = part or ByteRange(0, size)
-    headers = {**headers, "Content-Type": _BYTES, "Content-Length": str(length)}
+    headers = {**headers, "Content-Type": content_type, "Content-Length": str(length)}
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{size}"
     status = 200 if part is None else 206
