@@ -48,6 +48,7 @@ from codesdk.tools import (
     Attachment,
     StoredOutput,
     ToolContext,
+    Transfers,
     acts_only_in_last_request,
     files_changed_result,
     process_limits,
@@ -314,11 +315,10 @@ class Execution:
             on_output=_discard if limits.withholds_output else output.add,
             attach=_discard if limits.withholds_output else output.attached.append,
             keep_stream=partial(self._keep_stream, stored, output),
-            find_upload=partial(self._find_upload, stored),
+            transfers=self.transfers_of(stored, tool),
             redactor=limits.redactor,
             find_output=partial(self._find_output, stored),
             allows=partial(self._allows, stored, tool),
-            covers=partial(self._covers, stored, tool),
             denies_read=partial(self._denies_read, stored),
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
@@ -396,6 +396,10 @@ class Execution:
             return b"".join(self._artifacts.stream(artifact, start, min(length, artifact.size - start)))
 
         return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
+
+    def transfers_of(self, stored: CallRecord, tool: Tool) -> Transfers:
+        """What a call is given that moves bytes or trees."""
+        return Transfers(partial(self._find_upload, stored), partial(self._covers, stored, tool))
 
     def _find_upload(self, stored: CallRecord, content_hash: str) -> StoredOutput | None:
         found = self._artifacts.find_content(stored.subject.session_id, content_hash)

@@ -59,10 +59,6 @@ def _keep_nothing(_about: Attachment, _fill: object) -> FileRefused | None:
     return FileRefused(error=FileError.TOO_LARGE, path=_about.name, message="there is no place to keep it")
 
 
-def _no_uploads(_content_hash: str) -> None:
-    """For a call that nothing was uploaded for."""
-
-
 def _discard(_attachment: Attachment) -> None:
     """For a call whose artifacts are not kept."""
 
@@ -79,6 +75,19 @@ def _nothing(_path: str) -> bool:
 
 def _no_outputs(_artifact: str) -> None:
     """For a call that reads no artifacts."""
+
+
+class Transfers(NamedTuple):
+    """What a call that moves bytes or trees is given. A dry run is given the same."""
+
+    find_upload: Callable[[str], StoredOutput | None]
+    """The bytes of that hash that the call's session has as an artifact; None if it has none."""
+    covers: Callable[[dict[str, Any]], bool]
+    """Whether what let this call run lets it run with another input, too: the same rules, and the same obligations."""
+
+
+NO_TRANSFERS = Transfers(_no_outputs, _never)
+"""For a call that nothing was uploaded for, and that has no policy."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +110,12 @@ class ToolContext:
     """Keeps something as an artifact of the call, when it ends."""
     keep_stream: KeepStream = _keep_nothing
     """Likewise, of any size, in bounded memory."""
-    find_upload: Callable[[str], StoredOutput | None] = _no_uploads
-    """The bytes of that hash that the call's session has as an artifact; None if it has none."""
+    transfers: Transfers = NO_TRANSFERS
+    """For a call that moves bytes or trees."""
     find_output: Callable[[str], StoredOutput | None] = _no_outputs
     """An artifact of the call's session by its id; None if the session has no such artifact."""
     allows: Callable[[dict[str, Any]], bool] = _never
     """Whether policy lets this tool run with another input, without asking anybody."""
-    covers: Callable[[dict[str, Any]], bool] = _never
-    """Whether what let this call run lets it run with another input, too: the same rules, and the same obligations."""
     denies_read: Callable[[str], bool] = _nothing
     """Whether policy denies to read a file by that path."""
     expected: Mapping[str, str] = field(default_factory=dict)
@@ -165,7 +172,7 @@ class ToolContext:
             refused = self._refuse_write(item.path, len(item.content or b""), item.if_sha256)
             if refused is not None:
                 return refused
-        return self.files.write(tuple(self._require_previewed_content(item) for item in writes))
+        return self.files.write(tuple(self.require_previewed_content(item) for item in writes))
 
     def upload(self, path: str, size: int, pieces: Iterable[bytes], if_sha256: str | None) -> FileInfo | FileRefused:
         """Write one file of that many bytes, under the same rules as `write`."""
@@ -186,7 +193,8 @@ class ToolContext:
             return FileRefused(path=path, error=FileError.CONFLICT, message=text)
         return None
 
-    def _require_previewed_content(self, item: FileWrite) -> FileWrite:
+    def require_previewed_content(self, item: FileWrite) -> FileWrite:
+        """The write, which lands only on what a preview of the call has changed."""
         wanted = self.expected.get(posixpath.normpath(item.path))
         return item if item.if_sha256 or wanted is None else item.model_copy(update={"if_sha256": wanted})
 

@@ -66,7 +66,7 @@ def write_upload(given: dict[str, Any], context: ToolContext) -> ToolResult:
     path, sha256, size = given["path"], given["upload"]["sha256"], given["upload"]["bytes"]
     if "tree" in given["upload"]:
         return write_tree(given, context)
-    content = context.find_upload(sha256)
+    content = context.transfers.find_upload(sha256)
     if content is None:
         text = f"{path} was not written: the session has no upload with the hash {sha256} any more. Send it again."
         return ToolResult(text=text, is_error=True, code="UPLOAD_GONE")

@@ -11,6 +11,7 @@ import io
 import posixpath
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from codesdk.domain.tool_results import ToolResult
@@ -112,7 +113,7 @@ def _find_entries(given: dict[str, Any], context: ToolContext) -> tuple[str, lis
     for entry in found:
         deep = entry.kind is FileKind.DIRECTORY and entry.path.count("/") - level + 1 >= _DEPTH
         is_kept = not deep and entry.kind in (FileKind.FILE, FileKind.DIRECTORY)
-        is_kept = is_kept and context.covers({**given, "path": entry.path})
+        is_kept = is_kept and context.transfers.covers({**given, "path": entry.path})
         (kept.append(entry) if is_kept else left_out.append(entry.path))
     return prefix, kept, left_out
 
@@ -155,7 +156,7 @@ class _Entry(NamedTuple):
 def write_tree(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """Unpack an archive that was uploaded below a directory. If an entry is refused, nothing is written."""
     upload = given["upload"]
-    archive = context.find_upload(upload["sha256"])
+    archive = context.transfers.find_upload(upload["sha256"])
     if archive is None:
         text = f"{given['path']} was not written: the session has no such upload any more. Send it again."
         return ToolResult(text=text, is_error=True, code="UPLOAD_GONE")
@@ -186,7 +187,7 @@ def _checked(tar: tarfile.TarFile, given: dict[str, Any], context: ToolContext) 
         if most and member.size > most:
             text = f"{path} would have {member.size} bytes; this call may write {most} to a file."
             raise _Refused(ToolResult(text=text, is_error=True, code=FileError.TOO_LARGE.value))
-        if not context.covers({**given, "path": path}):
+        if not context.transfers.covers({**given, "path": path}):
             text = f"Nothing was written: policy does not let this call write {path}."
             raise _Refused(ToolResult(text=text, is_error=True, code="TREE_DENIED"))
         yield _Entry(member, path)
@@ -219,15 +220,17 @@ def _unpack(tar: tarfile.TarFile, entries: list[_Entry], given: dict[str, Any], 
             continue
         content = tar.extractfile(member)
         assert content is not None  # noqa: S101 (regular files have some)
-        mode = member.mode & 0o777 | 0o600
+        item = FileWrite(path=path, content=b"", mode=member.mode & 0o777 | 0o600)
+        item = context.require_previewed_content(item)
         if held + member.size > _BATCH_BYTES or len(batch) >= _BATCH_FILES or path in batch:
             flush()
         if member.size > _BATCH_BYTES:
-            done = files.upload(path, iter(lambda source=content: source.read(_WINDOW), b""), mode=mode)  # type: ignore[misc]
+            pieces = iter(partial(content.read, _WINDOW), b"")
+            done = files.upload(path, pieces, if_sha256=item.if_sha256, mode=item.mode)
             if isinstance(done, FileRefused):
                 refused(done)
         else:
-            batch[path] = FileWrite(path=path, content=content.read(), mode=mode)
+            batch[path] = item.model_copy(update={"content": content.read()})
             held += member.size
         written, total = written + 1, total + member.size
     flush()

@@ -33,6 +33,8 @@ rules:
   - {id: changes, effect: allow, tool: [workspace.write, workspace.move, workspace.delete]}
   - {id: sealed, effect: deny, paths: {any_of: [sealed]}, reason: This is sealed.}
   - {id: asked, effect: ask, tool: workspace.write, args: {/path: {glob: "asked/*"}}, approval: {timeout: 10m}}
+  - {id: previewed, effect: ask, tool: workspace.write, args: {/path: {glob: "tried/*"}},
+     approval: {timeout: 10m, preview: true}}
   - {id: keys, effect: deny, tool: workspace.write, args: {/content: {glob: "*BEGIN KEY*"}}, reason: No keys.}
   - {id: masked, effect: allow, tool: workspace.read, args: {/path: {glob: "masked/*"}},
      obligations: {redactions: [{pattern: "pin-[0-9]+"}]}}
@@ -548,6 +550,29 @@ def test_an_approved_tree_covers_what_the_same_rule_asks_about(installation):
         assert done.status_code == 200, done.text
         into = put_tree(client, ".", tar_of(("asked/z", b"1")))
         assert into.json()["code"] == "TREE_DENIED", "nobody was asked about that path"
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("what", ["", "/tree"])
+def test_a_preview_shows_what_an_upload_changes(installation, what):
+    client = Client(installation)
+    content = tar_of(("x", b"\0in a tree")) if what else b"\0bytes"
+
+    def send():
+        headers = {"Idempotency-Key": "p"}
+        return client.http.put(f"{client.base}{what}", params={"path": "tried/x"}, content=content, headers=headers)
+
+    with client.http:
+        assert send().status_code == 202
+        approval = client.agent.approval()
+        shown = str(approval.shown)
+        assert "tried/x" in shown
+        assert "failed_in_copy" not in shown
+        client.agent.approve(approval)
+        done = wait_for(lambda: (a := send()).status_code != 202 and a, "the write", DEADLINE_S)
+        assert done.is_success, done.text
+        result = client.http.get(f"/v1/sessions/{client.agent.session}/calls/{done.json()['tool_call_id']}").json()
+        assert not result["result"].get("differs")
 
 
 @pytest.mark.usefixtures("real")
