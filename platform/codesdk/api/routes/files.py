@@ -122,7 +122,18 @@ class DeletedFile(FrozenModel):
 
 
 _BYTES = "application/octet-stream"
+_TAR = "application/x-tar"
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PENDING: dict[int | str, dict[str, Any]] = {202: {"model": PendingCall}}
+
+
+def _bytes_in(content_type: str) -> dict[str, Any]:
+    """The schema of a body that is received as it is."""
+    return {"requestBody": {"required": True, "content": {content_type: _BINARY}}}
+
+
+def _bytes_out(content_type: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": "The bytes", "content": {content_type: _BINARY}}, **_PENDING}
 
 
 class SessionFiles:
@@ -172,7 +183,7 @@ async def describe_file(path: PathQuery, files: FilesDep) -> Response:
     return await read_file(path, files)
 
 
-@router.get(FILES, response_class=Response, responses=_PENDING)
+@router.get(FILES, response_class=Response, responses=_bytes_out(_BYTES))
 async def read_file(path: PathQuery, files: FilesDep) -> Response:
     """Download a file's bytes, as a call of workspace.read. `Range` reads a part."""
     given = files.request.headers
@@ -196,7 +207,12 @@ async def read_file(path: PathQuery, files: FilesDep) -> Response:
     return await _send(files, artifact, parse_range(asked, artifact.size), artifact.size, headers)
 
 
-@router.put(FILES, response_model=WrittenFile, responses={201: {"model": WrittenFile}, **_PENDING})
+@router.put(
+    FILES,
+    response_model=WrittenFile,
+    responses={201: {"model": WrittenFile}, **_PENDING},
+    openapi_extra=_bytes_in(_BYTES),
+)
 async def write_file(path: PathQuery, files: FilesDep) -> Response:
     """Write a file's whole content, the request's body, as a call of workspace.write."""
     expected = _precondition(files.request)
@@ -251,7 +267,7 @@ async def move_file(wish: Move, files: FilesDep) -> Response:
     return answer(await files.call("workspace.move", arguments))
 
 
-@router.get(f"{FILES}/tree", response_class=Response, responses=_PENDING)
+@router.get(f"{FILES}/tree", response_class=Response, responses=_bytes_out(_TAR))
 async def read_tree(files: FilesDep, path: PathQuery = ".") -> Response:
     """Download a directory as a tar, as a call of workspace.read. Paths that may not be read are left out and counted."""
     outcome = await files.call("workspace.read", {"path": path, "raw": {"tree": True}})
@@ -263,10 +279,10 @@ async def read_tree(files: FilesDep, path: PathQuery = ".") -> Response:
     read = (outcome.result.structured or {})["raw"]
     headers = attachment_headers("tree.tar") | {CALL_HEADER: outcome.identity.tool_call_id}
     headers |= {"ETag": f'"{artifact.content_hash}"', LEFT_OUT_HEADER: str(read["left_out"])}
-    return await _send(files, artifact, None, artifact.size, headers, content_type="application/x-tar")
+    return await _send(files, artifact, None, artifact.size, headers, content_type=_TAR)
 
 
-@router.put(f"{FILES}/tree", response_model=WrittenTree, responses=_PENDING)
+@router.put(f"{FILES}/tree", response_model=WrittenTree, responses=_PENDING, openapi_extra=_bytes_in(_TAR))
 async def write_tree(files: FilesDep, path: PathQuery = ".") -> Response:
     """Unpack the request's body, a plain tar, below a directory, as a call of workspace.write."""
     idempotency_key(files.request)  # refused before the body is received
