@@ -15,6 +15,8 @@ AT_ONCE = 16
 """Requests of a tenant that run at once, of all routes that are not listed below."""
 ROUTES_AT_ONCE = {
     ("POST", "/v1/artifacts"): 8,  # slow senders
+    ("PUT", "/v1/sessions/{session_id}/files"): 8,
+    ("PUT", "/v1/sessions/{session_id}/files/tree"): 8,
     # Each may decide thousands of calls. Two would only take turns with each other on the processor.
     ("POST", "/v1/policy/diff"): 1,
     ("POST", "/v1/policy/promote"): 1,

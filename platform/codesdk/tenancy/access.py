@@ -64,7 +64,7 @@ class Permission(NamedTuple):
     content.
     """
     by_token: bool = False
-    """Whether it takes a session token, and acts on that session. All other actions take an API key."""
+    """Whether it also takes a session token, and then acts on that session. All others take an API key only."""
 
 
 _ALL = frozenset(Role)
@@ -196,9 +196,8 @@ def require(decision: AccessAllowed | AccessDenied, unseen: Fault) -> None:
 
 
 def _check_caller(caller: Principal | Subject, grant: Permission) -> AccessDenied | None:
-    if isinstance(caller, Subject) is not grant.by_token:
-        wanted = "a session's token" if grant.by_token else "an API key"
-        return AccessDenied(why=RefusalReason.ROLE, reason=f"This requires {wanted}.")
+    if isinstance(caller, Subject) and not grant.by_token:
+        return AccessDenied(why=RefusalReason.ROLE, reason="This requires an API key.")
     if not grant.roles.intersection(caller.roles):
         needed = ", ".join(sorted(grant.roles))
         return AccessDenied(

@@ -87,6 +87,8 @@ class _Request(NamedTuple):
     join: bool
     refusal: LogRefusal | None
     """Why it is not recorded, unless it repeats another call."""
+    upload: StoredArtifact | None
+    """Bytes that its input names."""
 
 
 class Pipeline:
@@ -132,6 +134,8 @@ class Pipeline:
         *,
         runtime_tool_call_id: str | None = None,
         join: bool = False,
+        transfer: bool = False,
+        upload: StoredArtifact | None = None,
     ) -> Outcome:
         """Decide one call and, if nothing stands against it, hand it to the session's host.
 
@@ -139,6 +143,8 @@ class Pipeline:
         but leaves no record. A call that repeats one which waits for approval
         joins it; with `join` it also joins an equal call that is queued or runs. `runtime_tool_call_id`: the client's id
         for the call; if the session has a call of that id, returns its outcome, which may be Finished.
+        `transfer`: the input may have the arguments of `registry.transfers`; `upload`: the bytes that it names, which are
+        recorded with the call.
 
         Raises:
             CallIdTaken: the id is that of a call of another tool, or with another input; nothing was recorded.
@@ -151,7 +157,7 @@ class Pipeline:
         # From here on nobody sees what the client sent: policy, the record and the tool have the same input.
         arguments = tool.normalize(arguments)
         content = canonical_json(arguments)
-        tool.check_input(arguments)
+        tool.check_input(arguments, transfer=transfer)
         call = ToolCall(
             identity=CallIdentity(
                 tool_call_id=ToolCallId(self._ids.new(IdKind.CALL)),
@@ -176,6 +182,7 @@ class Pipeline:
             input_ref=self._keep_large(call, subject, content) if refusal is None else None,
             join=join,
             refusal=refusal,
+            upload=upload,
         )
         try:
             return self._writer.run(partial(self._submit, request=request))
@@ -310,8 +317,8 @@ class Pipeline:
     ) -> None:
         """Write the call's row and its first events: the request, and who decided what."""
         call, subject, grant = request.call, request.subject, judged.cover.grant
-        if request.input_ref is not None:
-            self._artifacts.record(unit, request.input_ref)
+        for artifact in filter(None, (request.input_ref, request.upload)):
+            self._artifacts.record(unit, artifact)
         is_queued = decision.effect is Effect.ALLOW and full is None
         is_granted = is_queued and grant is not None
         events = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
