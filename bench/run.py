@@ -9,7 +9,7 @@ Five things are timed in turn, a few of each per round, so that other load on th
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then cancelled commands (`cancels.py`); 16 calls at once, and the memory of API and worker (`load.py`); the time of each
+Then cancelled commands (`cancels.py`); files of 10 MB (`files.py`); 16 calls at once, and the memory of API and worker (`load.py`); the time of each
 stage (`stages.py`); claims with a long queue (`claims.py`); a scrape of the metrics (`scrape.py`); the MCP host and the
 bare SDK (`mcp_host.py`); decisions (`policy.py`); sandboxes (`lifecycle.py`); gVisor and runc (`beside_gvisor.py`); and
 the event log (`log.py`).
@@ -41,6 +41,7 @@ import beside_gvisor
 import cancels
 import claims
 import fairness
+import files
 import lifecycle
 import load
 import log as event_log
@@ -253,12 +254,14 @@ def show(console: Console, report: dict[str, Any]) -> None:
     share = report["ratios"]["governed_call / docker_exec"]
     times = report["ratios"]["governed / docker_exec, a second, 16 at once"]
     took = report["approval_overhead_ms"]
+    moved = max(report["ratios"][f"file_10mb_{way} / docker_cp"] for way in ("up", "down"))
     ended = {description: report[f"{name}_ms"]["p95"] for name, description in cancels.AIMED.items()}
     console.print()
     for aim, reached, was in (
         (f"a governed call at no more than {AIM} of docker exec", share <= AIM, f"{share}"),
         (f"{AIM_AT_ONCE} times as many as docker exec, 16 at once", times >= AIM_AT_ONCE, f"{times}"),
         (f"{approvals.AIM_MS:.0f} ms from an approval to the start", took <= approvals.AIM_MS, f"{took} ms"),
+        (f"10 MB up and down in no more than {files.AIM:g} times docker cp", moved <= files.AIM, f"{moved}"),
         *(
             (f"{cancels.AIM_MS:.0f} ms {description}", took <= cancels.AIM_MS, f"{took} ms")
             for description, took in ended.items()
@@ -280,6 +283,7 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         events = list(stack.daemon.events(session.session.id))
         fold(events)  # a run whose record has a gap is worthless
         samples.times |= cancels.measure(stack, peers.client, peers.container, peers.image, say)
+        moved = files.measure(stack, peers.client, peers.image, say)
         summary = {**samples.summary(), **load.at_once(stack, peers.docker_exec, peers.docker_run, say)}
         summary |= approvals.measure(stack, say)
         summary |= load.memory(settings.policies_dir, settings.registry_dir, say)
@@ -299,8 +303,11 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         logged = event_log.measure(say)
         return {
             **summary,
-            **{name: value for name, value in logged.items() if " / " not in name},
-            "ratios": {**ratios(summary), **{name: value for name, value in logged.items() if " / " in name}},
+            **{name: value for name, value in {**logged, **moved}.items() if " / " not in name},
+            "ratios": {
+                **ratios(summary),
+                **{name: value for name, value in {**logged, **moved}.items() if " / " in name},
+            },
             "stages_ms": of_call,
             "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
             "peer": "docker SDK over the engine's API; no docker client program is started",

@@ -16,9 +16,10 @@ HEADER = "# Generated from codesdk.client.aio by scripts/sync_client.py. Do not 
 REPLACEMENTS = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAsync(Client|Session|Transport|OnOutput|OnApproval|Files)\b", r"\1"),
+    (r"\bAsync(Client|Session|Transport|OnOutput|OnApproval|Files|WaitForCall)\b", r"\1"),
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bAwaitable\[([^\]]*)\] \| ", ""),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"Awaitable, ", ""),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),

@@ -631,6 +631,10 @@ def test_a_large_file_goes_up_and_down_in_pieces(sandbox):
     part = bytearray()
     sandbox.files.download("up/large", part.extend, offset=info.size - 3)
     assert part == b"\6\6\6"
+    for offset, length in ((700_000, 2), (info.size - 1, 9), (info.size + 5, 1), (3, 0), (0, 2_000_000)):
+        part = bytearray()
+        assert sandbox.files.download("up/large", part.extend, offset=offset, length=length).size == info.size
+        assert part == back[offset : offset + length]
     assert _refused(sandbox.files.download("up/none", part.extend)) is FileError.NOT_FOUND
 
 

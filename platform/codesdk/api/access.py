@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
 from typing import Annotated, Any, cast
 
-from anyio import to_thread
+from anyio import Semaphore, to_thread
 from fastapi import Depends, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
@@ -29,7 +29,9 @@ MAX_JSON_BODY = 1024 * 1024
 MAX_NAME = 64
 MAX_NAMES = 8
 """Unknown parameters that an error repeats, and characters of each."""
-STREAMED_BODIES = frozenset({"/v1/artifacts"})
+CALLS = "/v1/sessions/{session_id}/calls"
+FILES = "/v1/sessions/{session_id}/files"
+STREAMED_BODIES = frozenset({"/v1/artifacts", FILES, f"{FILES}/tree"})
 """Routes that stream their bodies and limit them themselves."""
 
 
@@ -57,11 +59,20 @@ ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
     ("POST", "/v1/sessions/{session_id}/sandbox/stop"): Action.SANDBOXES_START_STOP,
     ("POST", "/v1/sessions/{session_id}/sandbox/start"): Action.SANDBOXES_START_STOP,
     ("GET", "/v1/sessions/{session_id}/events"): Action.EVENTS_READ,
-    ("POST", "/v1/sessions/{session_id}/calls"): Action.CALLS_SUBMIT,
-    ("GET", "/v1/sessions/{session_id}/calls"): Action.CALLS_READ,
-    ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): Action.CALLS_READ,
-    ("GET", "/v1/sessions/{session_id}/calls/{call_id}/events"): Action.EVENTS_READ,
-    ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): Action.CALLS_CANCEL,
+    ("POST", CALLS): Action.CALLS_MAKE,
+    ("GET", CALLS): Action.CALLS_READ,
+    ("GET", f"{CALLS}/{{call_id}}"): Action.CALLS_READ,
+    ("GET", f"{CALLS}/{{call_id}}/events"): Action.EVENTS_READ,
+    ("POST", f"{CALLS}/{{call_id}}/cancel"): Action.CALLS_CANCEL,
+    ("GET", FILES): Action.CALLS_MAKE,
+    ("HEAD", FILES): Action.CALLS_MAKE,
+    ("PUT", FILES): Action.CALLS_MAKE,
+    ("DELETE", FILES): Action.CALLS_MAKE,
+    ("GET", f"{FILES}/list"): Action.CALLS_MAKE,
+    ("GET", f"{FILES}/stat"): Action.CALLS_MAKE,
+    ("POST", f"{FILES}/move"): Action.CALLS_MAKE,
+    ("GET", f"{FILES}/tree"): Action.CALLS_MAKE,
+    ("PUT", f"{FILES}/tree"): Action.CALLS_MAKE,
     ("GET", "/v1/approvals"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/events"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
@@ -130,6 +141,10 @@ ONE_TIME_LINK_ROUTES = frozenset({("POST", "/v1/approvals/{approval_id}/decision
 """Routes that also accept a one-time link's token. It acts for its principal, whose role is checked as usual."""
 
 
+WAITING_ROUTES = frozenset({("POST", CALLS), *(route for route in ROUTE_RULES if route[1].startswith(FILES))})
+"""Routes that wait for a call's end, and take a slot only while they work on a thread; see `slots_of`."""
+
+
 class RouteWithoutRule(InternalFault):
     """A route is missing in the table; the application is not created."""
 
@@ -169,8 +184,9 @@ class GuardedRoute(APIRoute):
                     await _read_body(request)
                 if not isinstance(rule, Action):
                     return await handle(request)
-                slots = cast("TenantSlots", request.app.state.tenant_slots)
-                async with slots.of(request.state.principal.tenant_id, request.method, self.path):
+                if (request.method, self.path) in WAITING_ROUTES:
+                    return await handle(request)
+                async with slots_of(request, self.path):
                     return await handle(request)
             except (Fault, HTTPException, RequestValidationError):
                 raise
@@ -178,6 +194,12 @@ class GuardedRoute(APIRoute):
                 return internal_error(error)
 
         return guarded
+
+
+def slots_of(request: Request, path: str = "") -> Semaphore:
+    """The slots of the caller's tenant for the route of that path; without one, those of most routes."""
+    slots = cast("TenantSlots", request.app.state.tenant_slots)
+    return slots.of(request.state.principal.tenant_id, request.method, path)
 
 
 def guarded_router() -> APIRouter:

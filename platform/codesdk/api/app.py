@@ -68,6 +68,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         read_only_hints=settings.read_only_hints,
         clock=services.clock,
         wait_s=settings.wait_s,
+        gone_client_grace_s=settings.gone_client_grace_s,
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
         link=deciding if settings.trust_clients else shown,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from starlette.requests import Request
 
 from codesdk.domain.subjects import Subject
-from codesdk.mcphost.tool_calls.progress import Waiters
+from codesdk.mcphost.tool_calls.progress import Attendance, Waiters
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome
 from codesdk.toolcalls.results import ResultWaiter
 
@@ -20,26 +21,21 @@ async def wait_while_connected(
 ) -> Outcome:
     """The call's outcome once it has ended, or as it stands after `wait_s` seconds.
 
-    If the client disconnects, the call is withdrawn like one whose MCP client cancels it: unless somebody else waits for
-    it, or joins it within the grace period.
+    If the client disconnects, the call ends like one whose MCP client left: unless somebody else waits for it, or joins
+    it within the grace.
     """
     if isinstance(outcome, Denied | Finished):
         return outcome
     call = outcome.identity.tool_call_id
-    waiters.join(call)
+    attendance = Attendance(waiters, call, partial(waiters.abandon, call, subject))
     wait = asyncio.create_task(results.wait(outcome, subject, wait_s))
     leave = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait((wait, leave), return_when=asyncio.FIRST_COMPLETED)
-        if not wait.done():
-            waiters.abandon(call, subject)
-            return outcome  # nobody reads it
-        return wait.result()
-    except asyncio.CancelledError:
-        waiters.abandon(call, subject)
-        raise
+        return wait.result() if wait.done() else outcome  # if the client has left, nobody reads it
     finally:
-        waiters.leave(call)
+        attendance.change(connected=wait.done())
+        attendance.end()
         for task in (wait, leave):
             task.cancel()
         await asyncio.gather(wait, leave, return_exceptions=True)

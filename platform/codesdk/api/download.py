@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 
 import anyio
 from anyio import to_thread
@@ -18,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 60.0
 """Maximum seconds for one write. A reader that accepts nothing for longer is disconnected."""
+_MAX_OFFSET = 1 << 52
+"""Bytes; no file is larger."""
 _SINGLE_RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.ASCII | re.IGNORECASE)
 
 
@@ -51,6 +54,30 @@ def parse_range(header: str | None, size: int) -> ByteRange | Unsatisfiable | No
         return Unsatisfiable()
     end = min(int(last), size - 1) if last else size - 1
     return ByteRange(start, end - start + 1)
+
+
+def requested_part(header: str | None) -> dict[str, int]:
+    """The range as a part of a file whose size isn't known yet: `offset` and `length`, or `last`. Empty: all of it."""
+    found = _SINGLE_RANGE.fullmatch(header or "")
+    if found is None or found.group(1) == found.group(2) == "":
+        return {}
+    first, last = (min(int(text), _MAX_OFFSET) if text else None for text in found.groups())
+    if first is None:
+        return {"last": last or 0}
+    if last is None:
+        return {"offset": first}
+    return {"offset": first, "length": last - first + 1} if last >= first else {}
+
+
+def attachment_headers(name: str) -> dict[str, str]:
+    """The headers of every download. Content from tools and agents must not run in a browser under this origin."""
+    return {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+    }
 
 
 class Download(Response):

@@ -50,9 +50,11 @@ def internal_error(error: Exception) -> Response:
 def problem(fault: Fault) -> Response:
     """Build the response for a fault. Details of internal faults go only to the log."""
     if isinstance(fault, InternalFault) or type(fault) is Fault:
-        return _body(500, fault.code, "An internal error in CodeSDK; its log has the cause.", title="Internal error")
+        return problem_body(
+            500, fault.code, "An internal error in CodeSDK; its log has the cause.", title="Internal error"
+        )
     summary = (type(fault).__doc__ or "").strip().splitlines()
-    return _body(
+    return problem_body(
         fault.status,
         fault.code,
         fault.message,
@@ -85,7 +87,7 @@ async def _on_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 (registered for it)
     code = _HTTP_CODES.get(error.status_code, f"HTTP_{error.status_code}")
     title = code.replace("_", " ").capitalize()
-    return _body(error.status_code, code, f"{error.detail.rstrip('.')}.", title=title, headers=error.headers)
+    return problem_body(error.status_code, code, f"{error.detail.rstrip('.')}.", title=title, headers=error.headers)
 
 
 async def _on_defect(_request: Request, _error: Exception) -> Response:
@@ -99,7 +101,7 @@ def _field(location: tuple[Any, ...]) -> str:
     return f"{part} {name}" if name else str(part)
 
 
-def _body(
+def problem_body(
     status: int,
     code: str,
     detail: str,
@@ -110,6 +112,7 @@ def _body(
     details: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
+    """Build the response for a problem that is no fault of this process."""
     body = {
         "type": f"urn:codesdk:problem:{code.lower().replace('_', '-')}",
         "title": title,

@@ -15,12 +15,12 @@ AT_ONCE = 16
 """Requests of a tenant that run at once, of all routes that are not listed below."""
 ROUTES_AT_ONCE = {
     ("POST", "/v1/artifacts"): 8,  # slow senders
+    ("PUT", "/v1/sessions/{session_id}/files"): 8,
+    ("PUT", "/v1/sessions/{session_id}/files/tree"): 8,
     # Each may decide thousands of calls. Two would only take turns with each other on the processor.
     ("POST", "/v1/policy/diff"): 1,
     ("POST", "/v1/policy/promote"): 1,
     ("POST", "/v1/policy/rollback"): 1,
-    # They wait for their calls without a thread; each takes one of the other slots while it submits.
-    ("POST", "/v1/sessions/{session_id}/calls"): 256,
 }
 """Requests of a tenant to these routes, which count for no other."""
 
@@ -36,7 +36,3 @@ class TenantSlots:
         at_once = ROUTES_AT_ONCE.get((method, path))
         key = (tenant, "" if at_once is None else path)
         return self._slots.setdefault(key, Semaphore(at_once or AT_ONCE))
-
-    def of_threads(self, tenant: TenantId) -> Semaphore:
-        """Return the slots of most routes, for a part of a request that needs a thread."""
-        return self.of(tenant, "", "")

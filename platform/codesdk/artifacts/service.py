@@ -182,6 +182,11 @@ class ArtifactService:
         with self._database.read() as connection:
             return store.of_session(connection, session)
 
+    def find_content(self, session: SessionId, content_hash: str) -> StoredArtifact | None:
+        """The session's newest artifact with that content; None if it has none. Checks no tenant."""
+        with self._database.read() as connection:
+            return store.find_content(connection, session, content_hash)
+
     def delete_of_session(self, unit: Unit, session: SessionId) -> int:
         """Remove every record of a session and return the count. Checks no tenant."""
         found = store.of_session(unit.connection, session)

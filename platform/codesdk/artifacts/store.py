@@ -86,6 +86,13 @@ def of_session(connection: Connection, session: str) -> list[StoredArtifact]:
     return [_artifact(row) for row in rows]
 
 
+def find_content(connection: Connection, session: str, content_hash: str) -> StoredArtifact | None:
+    """Return the session's newest artifact with that content, or None."""
+    query = select(artifacts).where(artifacts.c.session_id == session, artifacts.c.content_hash == content_hash)
+    row = connection.execute(query.order_by(artifacts.c.created_at.desc(), artifacts.c.id.desc()).limit(1)).first()
+    return _artifact(row) if row else None
+
+
 def seeds_open_session(connection: Connection, artifact: str) -> bool:
     """Return whether an open session's workspace starts from it."""
     return bool(

@@ -191,6 +191,35 @@ class Approval(ApiModel):
         return self.state == "pending"
 
 
+class FileEntry(ApiModel):
+    """An entry of a directory."""
+
+    path: str
+    """In the workspace, in the spelling that other requests take."""
+    kind: str
+    """`file`, `directory`, `symlink` or `other`."""
+    size: int = 0
+    """Bytes."""
+
+
+class FileStatus(FileEntry):
+    """What a path is. A symbolic link is described as itself."""
+
+    mode: str = ""
+    modified: str = ""
+    """RFC 3339, UTC."""
+
+
+class WrittenFile(ApiModel):
+    """A file that was written."""
+
+    path: str
+    bytes: int
+    created: bool = False
+    sha256: str = ""
+    """Its ETag, for a later write with `if_match`."""
+
+
 class Artifact(ApiModel):
     """A stored file, found by its id."""
 

@@ -63,7 +63,18 @@ def _check_depth(value: Any) -> None:
         level = [inner for outer in level for inner in _children(outer)]
         if not level:
             return
-    raise NotCanonical(f"This value is nested deeper than {MAX_DEPTH} levels.")
+    raise NotCanonical(f"{_deep_member(value)} is nested deeper than {MAX_DEPTH} levels.")
+
+
+def _deep_member(value: Any) -> str:
+    """The member of an object that is nested too deep; the value itself if it has no names."""
+    if isinstance(value, dict) and len(value) > 1:
+        for name, inner in value.items():
+            try:
+                _check_depth([inner])
+            except NotCanonical:
+                return repr(f"/{name}")
+    return repr(f"/{next(iter(value))}") if isinstance(value, dict) else "This value"
 
 
 def _children(value: Any) -> Iterable[Any]:

@@ -18,6 +18,7 @@ from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBounda
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp
 
 from codesdk.approvals import ApprovalService
@@ -32,7 +33,8 @@ from codesdk.mcphost.elicitation.questions import ApprovalLink
 from codesdk.mcphost.listings import tool_list
 from codesdk.mcphost.listings.list_changed import ListChangeNotifier, ListSnapshot
 from codesdk.mcphost.listings.prompt_handlers import PromptHandlers
-from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, subject_of
+from codesdk.mcphost.message_check import name_invalid_field
+from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, connection_of, subject_of
 from codesdk.mcphost.server.event_store import RETRY_MS, ResumableSessionManager
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.throttle import Throttle
@@ -45,12 +47,13 @@ from codesdk.mcphost.tool_calls.caller import (
     ClientElicitor,
     ReportProgress,
     client_call_id,
+    has_text_results,
     requested_wait_s,
 )
 from codesdk.mcphost.tool_calls.handler import CallHandler
 from codesdk.mcphost.tool_calls.progress import Waiters
 from codesdk.policy import BundleProvider
-from codesdk.registry import Prompt, Registry, RegistryProvider, Tool, UnknownTool
+from codesdk.registry import Prompt, Registry, RegistryProvider, SourceCall, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import ResultWaiter
 
@@ -87,6 +90,7 @@ class McpHost:
         head: Callable[[SessionId], int],
         clock: Clock,
         wait_s: float,
+        gone_client_grace_s: float,
         state_key: Callable[[], bytes],
         forms: bool = False,
         link: ApprovalLink | None = None,
@@ -96,7 +100,8 @@ class McpHost:
         """Serve behind a check of `Host` and `Origin`: see `api.origins`.
 
         `admit`: authenticates a request. `resource`: OAuth metadata for clients that log in. `instructions`: what a
-        session's model is told; reads the database. `head`: a log's last `seq`.
+        session's model is told; reads the database. `head`: a log's last `seq`. `gone_client_grace_s`: seconds that a running
+        call continues after its client left.
         `state_key`: returns at least 32 secret bytes, which seal the state that a client carries between two rounds of a
         question. `forms`: agents' hosts are trusted to pass on their user's answer. `link`: to an approval's page;
         `shown`: to its read-only page, for agents. `read_only_hints`: mark tools that only read; clients ask their user
@@ -116,6 +121,7 @@ class McpHost:
             approval_service=approval_service,
             clock=clock,
             wait_s=wait_s,
+            gone_client_grace_s=gone_client_grace_s,
             limiter=CapacityLimiter(THREADS),
             forms=forms,
             link=link,
@@ -127,7 +133,7 @@ class McpHost:
             version=version("codesdk"),
             title="CodeSDK",
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
+            on_call_tool=self._answer_client,
             on_list_resources=reading.list_resources,
             on_list_resource_templates=reading.list_templates,
             on_read_resource=reading.read,
@@ -148,6 +154,7 @@ class McpHost:
         )
         self.server.middleware.append(RequestStateBoundary(state_security, default_audience="codesdk"))
         self.server.middleware.append(self._add_instructions)
+        self.server.middleware.append(name_invalid_field)
         self._manager = ResumableSessionManager(
             self.server,
             retry_interval=RETRY_MS,
@@ -221,9 +228,29 @@ class McpHost:
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         reject_cursor(params)
-        shown = self._list_tools_for(subject_of(ctx.request))
+        subject = subject_of(ctx.request)
+        shown = self._list_tools_for(subject)
+        if has_text_results(ctx):
+            shown = [
+                tool if self._is_from_server(subject, tool.name) else tool_list.without_output_schema(tool)
+                for tool in shown
+            ]
         # Private and immediately stale: the list depends on the session, and changes with policy.
         return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+
+    async def _answer_client(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
+        """A call as a client makes it: an agent's model gets the text alone, which says all that it needs."""
+        answer = await self._call_tool(ctx, params)
+        if not has_text_results(ctx):
+            return answer
+        is_from_server = self._is_from_server(subject_of(ctx.request), params.name)
+        return answers.for_model(answer, keeps_structure=is_from_server)
+
+    def _is_from_server(self, subject: Subject, name: str) -> bool:
+        """Whether a third-party server runs the tool: then only that server knows whether its text says everything."""
+        tool = self._find_tool(subject, name)
+        # An earlier call's result may be of such a tool.
+        return name == COLLECT_TOOL if tool is None else isinstance(tool.runs, SourceCall)
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)
@@ -308,6 +335,7 @@ def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
         asking=ClientElicitor(ctx, questions.parse_reply(params) if params.request_state is not None else None),
         wait_s=requested_wait_s(ctx.request),
         call_id=client_call_id(params.meta),
+        connection=None if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else connection_of(ctx.request),
     )
 
 

@@ -13,6 +13,7 @@ from codesdk.registry.arguments import normalize
 from codesdk.registry.faults import InvalidInput, InvalidOutput
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template
 from codesdk.registry.schemas import CompiledSchema
+from codesdk.registry.transfers import input_schema_of_transfers, output_schema_of_transfers
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Tool:
     """`sha256:` of the whole manifest."""
     _input: CompiledSchema = field(repr=False, compare=False)
     _output: CompiledSchema | None = field(repr=False, compare=False)
+    _transfer: CompiledSchema | None = field(default=None, repr=False, compare=False)
     withheld: str = ""
     """Why the tool can't be called now: its server has changed it. Empty if it can."""
 
@@ -60,13 +62,16 @@ class Tool:
         """An input as it is checked, decided, recorded and run: see `arguments.normalize`."""
         return normalize(given, self.input_schema)
 
-    def check_input(self, given: Mapping[str, Any]) -> None:
+    def check_input(self, given: Mapping[str, Any], *, transfer: bool = False) -> None:
         """Check that an input matches the schema and can be turned into a command line.
+
+        `transfer`: it may also have the arguments of `registry.transfers`.
 
         Raises:
             InvalidInput: with the position, and what was expected there.
         """
-        mismatch = self._input.mismatch(given)
+        schema = self._transfer if transfer and self._transfer is not None else self._input
+        mismatch = schema.mismatch(given)
         if mismatch is not None:
             raise InvalidInput(self.name, mismatch.pointer, mismatch.expected)
         self.argv(given)
@@ -123,6 +128,9 @@ def make_tool(manifest: Manifest, of_profile: SandboxBounds | None = None) -> To
     """
     serial = manifest.classification is not Classification.READ_ONLY if manifest.serial is None else manifest.serial
     schema_hash = content_hash(manifest.input_schema)
+    builtin = manifest.runs.builtin if isinstance(manifest.runs, Builtin) else ""
+    transfer = input_schema_of_transfers(builtin, manifest.input_schema)
+    output = manifest.output_schema and output_schema_of_transfers(builtin, manifest.output_schema)
     acts = [manifest.name, schema_hash, manifest.runs.model_dump(mode="json"), manifest.classification.value]
     acts += [list(manifest.secrets)] if manifest.secrets else []
     return Tool(
@@ -148,5 +156,6 @@ def make_tool(manifest: Manifest, of_profile: SandboxBounds | None = None) -> To
         behaviour_hash=content_hash(acts),
         manifest_hash=content_hash(manifest.model_dump(mode="json")),
         _input=CompiledSchema(manifest.input_schema),
-        _output=CompiledSchema(manifest.output_schema) if manifest.output_schema is not None else None,
+        _output=CompiledSchema(output) if output is not None else None,
+        _transfer=CompiledSchema(transfer) if transfer is not None else None,
     )

@@ -194,6 +194,9 @@ class Settings(BaseSettings):
     wait_s: float = Field(default=50.0, gt=0)
     """Seconds that an MCP call waits for a person before it returns "still waiting": below 60 s, the shortest default
     timeout of the agent CLIs that we measured (OpenCode, Kimi)."""
+    gone_client_grace_s: float = Field(default=10.0, ge=0)
+    """Seconds that a running call continues after its last client left without an answer; the same call joins it
+    meanwhile. The session's writes wait for it."""
     asks_per_minute: int = Field(default=120, ge=0, le=10_000)
     """Approval requests that one session may make per minute; more are denied (`TOO_MANY_QUESTIONS`). 0: no limit. A person
     answers one in a few seconds; agents with parallel calls were seen to make ten at once."""

@@ -22,7 +22,6 @@ class Action(StrEnum):
     SANDBOXES_START_STOP = "sandboxes.turn"
     EVENTS_READ = "events.read"
     CALLS_MAKE = "calls.make"
-    CALLS_SUBMIT = "calls.submit"
     CALLS_READ = "calls.read"
     CALLS_CANCEL = "calls.cancel"
     APPROVALS_READ = "approvals.read"
@@ -65,7 +64,7 @@ class Permission(NamedTuple):
     content.
     """
     by_token: bool = False
-    """Whether it takes a session token, and acts on that session. All other actions take an API key."""
+    """Whether it also takes a session token, and then acts on that session. All others take an API key only."""
 
 
 _ALL = frozenset(Role)
@@ -84,7 +83,6 @@ PERMISSIONS: dict[Action, Permission] = {
     Action.SANDBOXES_START_STOP: Permission(_RUNS),  # stopping also ends the session's background processes
     Action.EVENTS_READ: Permission(_WATCHES),
     Action.CALLS_MAKE: Permission(_RUNS, by_token=True),
-    Action.CALLS_SUBMIT: Permission(_RUNS),  # in sessions of one's own, for which one could issue a token
     Action.CALLS_READ: Permission(_WATCHES),
     Action.CALLS_CANCEL: Permission(_RUNS),
     Action.APPROVALS_READ: Permission(_WATCHES),
@@ -198,9 +196,8 @@ def require(decision: AccessAllowed | AccessDenied, unseen: Fault) -> None:
 
 
 def _check_caller(caller: Principal | Subject, grant: Permission) -> AccessDenied | None:
-    if isinstance(caller, Subject) is not grant.by_token:
-        wanted = "a session's token" if grant.by_token else "an API key"
-        return AccessDenied(why=RefusalReason.ROLE, reason=f"This requires {wanted}.")
+    if isinstance(caller, Subject) and not grant.by_token:
+        return AccessDenied(why=RefusalReason.ROLE, reason="This requires an API key.")
     if not grant.roles.intersection(caller.roles):
         needed = ", ".join(sorted(grant.roles))
         return AccessDenied(

@@ -21,7 +21,7 @@ from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.registry import Builtin, RegistryProvider, SourceCall, Tool
-from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.port import FileError, FileRefused, Sandbox
 from codesdk.sandbox.port.faults import CallCancelled, SandboxGone
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
@@ -48,6 +48,7 @@ from codesdk.tools import (
     Attachment,
     StoredOutput,
     ToolContext,
+    Transfers,
     acts_only_in_last_request,
     files_changed_result,
     process_limits,
@@ -184,7 +185,9 @@ class Execution:
             return self._run_on_source(claimed, tool, limits, output, confirm)
         # A call that an earlier worker had may have been asked for; and a previewed one reads its workspace afterwards.
         is_effect_free = (
-            claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
+            claimed.behaviour_hash is not None
+            and claimed.stored.preview is None
+            and acts_only_in_last_request(tool, claimed.stored.call.input)
         )
         return acquisition.run(
             partial(self._run_in_sandbox, claimed, tool, limits, output), is_effect_free=is_effect_free
@@ -311,6 +314,8 @@ class Execution:
             ),
             on_output=_discard if limits.withholds_output else output.add,
             attach=_discard if limits.withholds_output else output.attached.append,
+            keep_stream=partial(self._keep_stream, stored, output),
+            transfers=self.transfers_of(stored, tool),
             redactor=limits.redactor,
             find_output=partial(self._find_output, stored),
             allows=partial(self._allows, stored, tool),
@@ -360,6 +365,17 @@ class Execution:
         # What policy demands of the other input only, such as a redaction, would not be done.
         return derived.effect is Effect.ALLOW and derived.obligations == own.obligations
 
+    def _covers(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> bool:
+        if self._decide is None:
+            return False
+        call = stored.call.model_copy(update={"input": given})
+        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
+        if derived.obligations != own.obligations:
+            return False
+        # A person who was asked by these rules has answered for all that they ask about.
+        is_answered = own.effect is derived.effect is Effect.ASK and derived.rule_hashes == own.rule_hashes
+        return derived.effect is Effect.ALLOW or is_answered
+
     def _denies_read(self, stored: CallRecord, path: str) -> bool:
         reader = self._registry.of(stored.tenant_id).find("workspace.read")
         if self._decide is None or reader is None:
@@ -372,14 +388,44 @@ class Execution:
             artifact = self._artifacts.find(stored.tenant_id, artifact_id)
         except ArtifactUnknown:
             return None
-        if artifact.session_id != stored.subject.session_id:
-            return None
+        return self._as_output(artifact) if artifact.session_id == stored.subject.session_id else None
 
+    def _as_output(self, artifact: StoredArtifact) -> StoredOutput:
         def read(offset: int, length: int) -> bytes:
             start = min(offset, artifact.size)
             return b"".join(self._artifacts.stream(artifact, start, min(length, artifact.size - start)))
 
         return StoredOutput(artifact.name, artifact.content_type, artifact.size, read)
+
+    def transfers_of(self, stored: CallRecord, tool: Tool) -> Transfers:
+        """What a call is given that moves bytes or trees."""
+        return Transfers(partial(self._find_upload, stored), partial(self._covers, stored, tool))
+
+    def _find_upload(self, stored: CallRecord, content_hash: str) -> StoredOutput | None:
+        found = self._artifacts.find_content(stored.subject.session_id, content_hash)
+        return None if found is None else self._as_output(found)
+
+    def _keep_stream(
+        self,
+        stored: CallRecord,
+        output: OutputLog,
+        about: Attachment,
+        fill: Callable[[Callable[[bytes], object]], FileRefused | None],
+    ) -> FileRefused | None:
+        """Store what `fill` writes as an artifact, which the call's end records."""
+        subject = stored.subject
+        with self._artifacts.spool() as spool:
+            try:
+                refused = fill(spool.write)
+            except ArtifactTooLarge as fault:
+                return FileRefused(error=FileError.TOO_LARGE, path=about.name, message=str(fault))
+            if refused is None:
+                name = f"{stored.identity.tool_call_id}-{about.name}"
+                kept = self._artifacts.keep_spool(
+                    spool, subject.tenant_id, subject.session_id, content_type=about.content_type, name=name
+                )
+                output.stored.append(kept)
+            return refused
 
     def _run_on_source(
         self, claimed: ClaimedCall, tool: Tool, limits: EffectiveLimits, output: OutputLog, sent: Callable[[], None]
@@ -404,7 +450,7 @@ class Execution:
     def _finish(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, duration_ms: float) -> None:
         last_output = output.rest()
         try:
-            artifacts = self._keep_output(claimed.stored, output, result)
+            artifacts = (*self._keep_output(claimed.stored, output, result), *output.stored)
             result_ref = None
             if not fits_in_event(result):
                 content = result.model_dump_json().encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +64,14 @@ class CallIdTaken(Fault):
         )
 
 
+class Withdrawal(Enum):
+    """What became of a call whose client left."""
+
+    WITHDRAWN = auto()
+    HAS_BEGUN = auto()
+    HAD_ENDED = auto()
+
+
 class _Request(NamedTuple):
     """A checked call, with all that is worked out before its transaction, which holds up every other one."""
 
@@ -78,6 +87,8 @@ class _Request(NamedTuple):
     join: bool
     refusal: LogRefusal | None
     """Why it is not recorded, unless it repeats another call."""
+    upload: StoredArtifact | None
+    """Bytes that its input names."""
 
 
 class Pipeline:
@@ -123,6 +134,8 @@ class Pipeline:
         *,
         runtime_tool_call_id: str | None = None,
         join: bool = False,
+        transfer: bool = False,
+        upload: StoredArtifact | None = None,
     ) -> Outcome:
         """Decide one call and, if nothing stands against it, hand it to the session's host.
 
@@ -130,6 +143,8 @@ class Pipeline:
         but leaves no record. A call that repeats one which waits for approval
         joins it; with `join` it also joins an equal call that is queued or runs. `runtime_tool_call_id`: the client's id
         for the call; if the session has a call of that id, returns its outcome, which may be Finished.
+        `transfer`: the input may have the arguments of `registry.transfers`; `upload`: the bytes that it names, which are
+        recorded with the call.
 
         Raises:
             CallIdTaken: the id is that of a call of another tool, or with another input; nothing was recorded.
@@ -142,7 +157,7 @@ class Pipeline:
         # From here on nobody sees what the client sent: policy, the record and the tool have the same input.
         arguments = tool.normalize(arguments)
         content = canonical_json(arguments)
-        tool.check_input(arguments)
+        tool.check_input(arguments, transfer=transfer)
         call = ToolCall(
             identity=CallIdentity(
                 tool_call_id=ToolCallId(self._ids.new(IdKind.CALL)),
@@ -167,6 +182,7 @@ class Pipeline:
             input_ref=self._keep_large(call, subject, content) if refusal is None else None,
             join=join,
             refusal=refusal,
+            upload=upload,
         )
         try:
             return self._writer.run(partial(self._submit, request=request))
@@ -208,6 +224,13 @@ class Pipeline:
         A waiting or queued call is denied at once; a running one ends when its runner confirms.
         """
         return self._writer.run(lambda unit: self._cancel(unit, store.CallScope(tenant, session), call, reason))
+
+    def withdraw(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Withdrawal:
+        """End a call that waits or is queued, because its client left; one that has begun continues.
+
+        It never began, so its client's id is free again: a client that returns makes the call anew under the same id.
+        """
+        return self._writer.run(lambda unit: self._withdraw(unit, store.CallScope(tenant, session), call))
 
     def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
         """The outcome of a call so far; None if that session of the tenant has no such call."""
@@ -294,8 +317,8 @@ class Pipeline:
     ) -> None:
         """Write the call's row and its first events: the request, and who decided what."""
         call, subject, grant = request.call, request.subject, judged.cover.grant
-        if request.input_ref is not None:
-            self._artifacts.record(unit, request.input_ref)
+        for artifact in filter(None, (request.input_ref, request.upload)):
+            self._artifacts.record(unit, artifact)
         is_queued = decision.effect is Effect.ALLOW and full is None
         is_granted = is_queued and grant is not None
         events = call_events.decision_events(call, subject, decision, judged.cover, granted=is_granted)
@@ -365,11 +388,24 @@ class Pipeline:
             store.request_cancel(unit.connection, call)
             unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.subject.session_id))
             return True
+        self._end_unstarted(unit, stored, reason)
+        return True
+
+    def _withdraw(self, unit: Unit, place: store.CallScope, call: ToolCallId) -> Withdrawal:
+        stored = store.find_in_scope(unit.connection, place, call, hold=True)
+        if stored is None or stored.state.terminal:
+            return Withdrawal.HAD_ENDED
+        if stored.state is CallState.RUNNING or stored.identity.attempt > 1:
+            return Withdrawal.HAS_BEGUN  # a further attempt waits, but an earlier one ran
+        self._end_unstarted(unit, stored, "its client left before it began.")
+        store.release_client_id(unit.connection, call)
+        return Withdrawal.WITHDRAWN
+
+    def _end_unstarted(self, unit: Unit, stored: CallRecord, reason: str) -> None:
         asked = self._approval_service.of_call(unit, stored.identity)
         if asked is not None:
             self._approval_service.end(unit, asked.id, asked.state, ApprovalState.CANCELLED)
         deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
-        return True
 
     # -- the rest ------------------------------------------------------------------------------------------------
 

@@ -52,11 +52,14 @@ def runs_one_exec(tool: Tool) -> bool:
     return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch", "process.start")
 
 
-def acts_only_in_last_request(tool: Tool) -> bool:
+def acts_only_in_last_request(tool: Tool, given: dict[str, Any]) -> bool:
     """Whether only the last thing that it asks of its sandbox may change anything, so that one which was not sent says it all."""
     if isinstance(tool.runs, SourceCall):
         return False
-    return isinstance(tool.runs, Template) or not tool.runs.builtin.startswith("process.")
+    if isinstance(tool.runs, Template):
+        return True
+    unpacks = tool.runs.builtin == "workspace.write" and "tree" in given.get("upload", ())
+    return not unpacks and not tool.runs.builtin.startswith("process.")
 
 
 def _resolve_pointer(given: dict[str, Any], pointer: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,6 +50,15 @@ class StoredOutput(NamedTuple):
     """Up to so many bytes from an offset on."""
 
 
+KeepStream = Callable[[Attachment, Callable[[Callable[[bytes], object]], FileRefused | None]], FileRefused | None]
+"""Keeps an artifact whose content the function writes piece by piece; nothing if that is refused."""
+
+
+def _keep_nothing(_about: Attachment, _fill: object) -> FileRefused | None:
+    """For a call whose artifacts are not kept."""
+    return FileRefused(error=FileError.TOO_LARGE, path=_about.name, message="there is no place to keep it")
+
+
 def _discard(_attachment: Attachment) -> None:
     """For a call whose artifacts are not kept."""
 
@@ -66,6 +75,19 @@ def _nothing(_path: str) -> bool:
 
 def _no_outputs(_artifact: str) -> None:
     """For a call that reads no artifacts."""
+
+
+class Transfers(NamedTuple):
+    """What a call that moves bytes or trees is given. A dry run is given the same."""
+
+    find_upload: Callable[[str], StoredOutput | None]
+    """The bytes of that hash that the call's session has as an artifact; None if it has none."""
+    covers: Callable[[dict[str, Any]], bool]
+    """Whether what let this call run lets it run with another input, too: the same rules, and the same obligations."""
+
+
+NO_TRANSFERS = Transfers(_no_outputs, _never)
+"""For a call that nothing was uploaded for, and that has no policy."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,10 @@ class ToolContext:
     """What policy lowers for this call's processes."""
     attach: Callable[[Attachment], None] = _discard
     """Keeps something as an artifact of the call, when it ends."""
+    keep_stream: KeepStream = _keep_nothing
+    """Likewise, of any size, in bounded memory."""
+    transfers: Transfers = NO_TRANSFERS
+    """For a call that moves bytes or trees."""
     find_output: Callable[[str], StoredOutput | None] = _no_outputs
     """An artifact of the call's session by its id; None if the session has no such artifact."""
     allows: Callable[[dict[str, Any]], bool] = _never
@@ -142,18 +168,33 @@ class ToolContext:
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
         """Write files, none of them larger than this call may make one."""
-        most = self.profile.file_bytes
         for item in writes:
-            if most and item.content is not None and len(item.content) > most:
-                text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
-                return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
-            shown = self._shown_content(item.path)
-            if item.if_sha256 and shown and shown != item.if_sha256:
-                text = f"{item.path} has changed since approval of this call was requested."
-                return FileRefused(path=item.path, error=FileError.CONFLICT, message=text)
-        return self.files.write(tuple(self._require_previewed_content(item) for item in writes))
+            refused = self._refuse_write(item.path, len(item.content or b""), item.if_sha256)
+            if refused is not None:
+                return refused
+        return self.files.write(tuple(self.require_previewed_content(item) for item in writes))
 
-    def _require_previewed_content(self, item: FileWrite) -> FileWrite:
+    def upload(self, path: str, size: int, pieces: Iterable[bytes], if_sha256: str | None) -> FileInfo | FileRefused:
+        """Write one file of that many bytes, under the same rules as `write`."""
+        refused = self._refuse_write(path, size, if_sha256)
+        if refused is not None:
+            return refused
+        wanted = if_sha256 or self.expected.get(posixpath.normpath(path))
+        return self.files.upload(path, pieces, if_sha256=wanted)
+
+    def _refuse_write(self, path: str, size: int, if_sha256: str | None) -> FileRefused | None:
+        most = self.profile.file_bytes
+        if most and size > most:
+            text = f"{path} would have {size} bytes; this call may write {most} to a file."
+            return FileRefused(path=path, error=FileError.TOO_LARGE, message=text)
+        shown = self._shown_content(path)
+        if if_sha256 and shown and shown != if_sha256:
+            text = f"{path} has changed since approval of this call was requested."
+            return FileRefused(path=path, error=FileError.CONFLICT, message=text)
+        return None
+
+    def require_previewed_content(self, item: FileWrite) -> FileWrite:
+        """The write, which lands only on what a preview of the call has changed."""
         wanted = self.expected.get(posixpath.normpath(item.path))
         return item if item.if_sha256 or wanted is None else item.model_copy(update={"if_sha256": wanted})
 

@@ -13,6 +13,7 @@ from codesdk.tools.media_files import media_result, not_text_result
 from codesdk.tools.pages import PAGE_BYTES, fit_text, next_page, room_beside, size_in_page
 from codesdk.tools.readable import Readable, ReadRefused, open_readable
 from codesdk.tools.text_lines import split_lines
+from codesdk.tools.transfers import read_raw, write_upload, written_result
 
 DEFAULT_LINES = 2000
 """Lines that a read returns where the caller names no limit: what the coding agents' own read tools return."""
@@ -40,6 +41,8 @@ class _Page(NamedTuple):
 
 def read(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """A page of a text file or of an output: from a line on, or from a byte of that line."""
+    if "raw" in given:
+        return read_raw(given, context)
     path = given["path"]
     try:
         source = open_readable(path, context)
@@ -174,15 +177,14 @@ def _too_far_result(path: str) -> ToolResult:
 
 def write(given: dict[str, Any], context: ToolContext) -> ToolResult:
     """Replace a file's whole content, or make it."""
+    if "upload" in given:
+        return write_upload(given, context)
     data = given["content"].encode()
     before = context.files.stat(given["path"])
-    written = context.write((FileWrite(path=given["path"], content=data),))
+    written = context.write((FileWrite(path=given["path"], content=data, if_sha256=given.get("if_sha256")),))
     if isinstance(written, FileRefused):
         return file_error_result(written)
-    created = isinstance(before, FileRefused)
-    structured = {"path": given["path"], "bytes": len(data), "created": created, "sha256": bytes_hash(data)}
-    verb = "Created" if created else "Wrote"
-    return ToolResult(text=f"{verb} {given['path']} ({len(data)} bytes).", structured=structured)
+    return written_result(given["path"], len(data), bytes_hash(data), created=isinstance(before, FileRefused))
 
 
 def list_directory(given: dict[str, Any], context: ToolContext) -> ToolResult:

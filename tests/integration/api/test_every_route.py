@@ -77,8 +77,9 @@ NAMES_NONE = {
     ("POST", "/v1/webhooks"),
 }
 """What is done in the caller's tenant and is refused for no other's sake."""
-OWN_ONLY = {("POST", "/v1/sessions/{session_id}/tokens")}
-"""What not even a colleague with the permission may do: see `test_sessions` for who may."""
+FILES = "/v1/sessions/{session_id}/files"
+OWN_ONLY = {("POST", "/v1/sessions/{session_id}/tokens")} | {route for route in ROUTES if route[1].startswith(FILES)}
+"""What not even a colleague with the permission may do: see `test_sessions` and `test_files` for who may."""
 NO_TENANTS = {route for route in ROUTES if route[1].startswith(("/v1/hosts", "/v1/mcp-servers", "/metrics"))}
 """What is done to things of the installation: the reach of the instance is all that it takes."""
 
@@ -157,6 +158,8 @@ class World:
             more["params"] = {"tenant_id": things["tenant_id"]}
         if path == "/v1/artifacts" or (path == "/v1/approvals" and method == "GET"):
             more["params"] = {"session_id": things["session_id"]}
+        if path.startswith(FILES) and method != "POST":
+            more["params"] = {"path": "file"}
         body = self.body(method, path, things)
         if body is not None:
             more["json"] = body
@@ -178,6 +181,7 @@ class World:
             ("PATCH", "/v1/quotas"): {"limits": {"sessions": 10_000}},
             ("POST", "/v1/principals"): {"name": "somebody", "roles": ["auditor"]},
             ("PATCH", "/v1/principals/{principal_id}/groups"): {"join": ["walkers"]},
+            ("POST", f"{FILES}/move"): {"source": "a", "target": "b"},
             ("POST", "/v1/webhooks"): ENDPOINT,
             ("POST", "/v1/webhooks/{endpoint_id}/rotate"): {},
             ("POST", "/v1/webhooks/{endpoint_id}/disable"): {},

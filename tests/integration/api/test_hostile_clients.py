@@ -362,3 +362,50 @@ def test_a_session_with_too_many_requests_at_once_is_told_so_and_holds_up_nobody
     assert theirs == 200
     assert statuses[-1] == 429
     assert statuses.count(200) == throttle.MAX_CONCURRENT
+
+
+NO_OBJECT = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}'
+FIELDS = {
+    "half a pair": (raw('{"path": "\\ud800"}'), "params.arguments.path contains half"),
+    "half a pair in a key": (raw('{"\\udfff": "x"}'), "a key of params.arguments contains half"),
+    "half a pair in a list": (raw('{"argv": ["a", "\\udfff"]}'), "params.arguments.argv[1] contains half"),
+    "NaN": (raw('{"path": "a", "offset": NaN}'), "'/offset' is nan"),
+    "beyond range": (raw('{"path": "a", "offset": 1e999}'), "'/offset' is inf"),
+    "beyond 2^53": (raw('{"path": "a", "offset": 18446744073709551617}'), "'/offset' is an integer past"),
+    "many digits": (raw(f'{{"path": "a", "offset": {"9" * 5000}}}'), "params.arguments.offset is not a finite number"),
+    "deep list": (raw(f'{{"path": {NESTED}}}'), "params.arguments.path is nested"),
+    "deeper list": (raw(f'{{"path": {DEEP}}}'), "params.arguments.path is nested"),
+    "deep for a tool": (raw(f'{{"path": "a", "offset": {"[" * 150 + "]" * 150}}}'), "'/offset' is nested deeper"),
+    "deep object": (raw('{"path": ' + '{"a":' * 50_000 + "1" + "}" * 50_001), "params.arguments.path is nested"),
+    "arguments in a list": (raw('["a"]'), "params.arguments: Input should be a valid dictionary"),
+    "arguments as text": (raw('"a"'), "params.arguments: Input should be a valid dictionary"),
+    "no name": (raw(name='"x": 7'), "params.name: Field required"),
+    "params in a list": (NO_OBJECT, "params: Input should be an object"),
+    "method of another type": (raw(method='"method": 7'), "method: Input should be a valid string"),
+    "id null": (raw(number="null"), "its id is neither a string nor an integer"),
+    "id of a fraction": (raw(number="1.5"), "its id is neither a string nor an integer"),
+    "another version": (raw().replace('"2.0"', '"1.0"'), "jsonrpc: Input should be '2.0'"),
+    "batch": (f"[{raw()}]", "several messages in one are not supported"),
+    "wrong type of an argument": (raw('{"path": 7}'), "`/path` of"),
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("text", "said"), FIELDS.values(), ids=FIELDS)
+def test_an_error_names_the_field(stack, opened, era, text, said):
+    answer = send(stack, opened.token, text, **opened.eras[era])
+
+    assert said in answer.text
+    assert answer.status_code in (200, 400)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_an_error_of_a_body_that_cannot_be_parsed_has_its_requests_id(stack, opened, era):
+    answer = send(stack, opened.token, raw('{"path": "\\ud800"}', number="77"), **opened.eras[era])
+
+    assert answer.json()["id"] == 77
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_byte_order_mark_is_ignored(stack, opened, era):
+    assert "hello" in send(stack, opened.token, "\ufeff" + raw(), **opened.eras[era]).text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from whole_stage import DEADLINE_S, Installation
 
 @pytest.fixture
 def installation(tmp_path: Path, redis_url: str) -> Iterator[Installation]:
-    built = Installation(tmp_path, redis_url)
+    built = Installation(tmp_path, redis_url, gone_client_grace_s=1)
+    with (tmp_path / "policies" / "policy.yaml").open("a") as policy:
+        policy.write("  - {id: writes, effect: allow, classification: write}\n")
     try:
         built.start_api()
         built.start_worker()
@@ -158,7 +161,7 @@ def test_events_are_read_once_and_in_order_until_the_session_is_closed(client: C
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type == "session.created"
     assert events[-1].type == "sandbox.session_closed"
-    assert [event.seq for event in session.events(after=3)][0] == 4
+    assert next(session.events(after=3)).seq == 4
 
 
 def test_calls_are_listed_newest_first_and_filtered(session: Session) -> None:
@@ -209,8 +212,8 @@ def test_a_client_that_disconnects_withdraws_its_call(installation: Installation
         ) as client:
             mine = await client.attach(session.id)
             waiting = asyncio.create_task(mine.run("hold and leave"))
-            while not installation.ran("hold and leave"):
-                await asyncio.sleep(0.01)
+            ran = partial(wait_for, lambda: installation.ran("hold and leave"), "the command", DEADLINE_S)
+            await asyncio.to_thread(ran)
             waiting.cancel()
 
     asyncio.run(leave())
@@ -223,3 +226,56 @@ def test_a_workspace_is_copied_into_the_session(client: Client, tmp_path: Path) 
     (tmp_path / "repo" / "a.txt").write_text("alpha")
     with client.session(tmp_path / "repo") as session:
         assert "alpha" in session.call("workspace.read", {"path": "a.txt"}).text
+
+
+def test_files_are_written_read_listed_moved_and_deleted(session: Session) -> None:
+    content = bytes(range(256)) * 100
+    written = session.files.write("data/a.bin", content)
+    assert (written.created, written.bytes) == (True, len(content))
+    assert session.files.read("data/a.bin") == content
+    assert session.files.read("data/a.bin", offset=10, length=3) == content[10:13]
+    session.files.write("data/b.txt", "text")
+    assert session.files.read_text("data/b.txt") == "text"
+    assert {(each.path, each.kind) for each in session.files.list("data")} == {
+        ("data/a.bin", "file"),
+        ("data/b.txt", "file"),
+    }
+    assert session.files.stat("data").kind == "directory"
+    session.files.move("data/b.txt", "c.txt")
+    session.files.delete("data", recursive=True)
+    assert [each.path for each in session.files.list()] == ["c.txt"]
+    with pytest.raises(NotFoundError):
+        session.files.read("data/a.bin")
+
+
+def test_a_write_on_a_condition_is_refused_when_it_does_not_hold(session: Session) -> None:
+    first = session.files.write("a.txt", "one", if_absent=True)
+    with pytest.raises(ConflictError):
+        session.files.write("a.txt", "two", if_absent=True)
+    session.files.write("a.txt", "two", if_match=first.sha256)
+    with pytest.raises(ConflictError):
+        session.files.write("a.txt", "three", if_match=first.sha256)
+
+
+def test_directories_are_copied_both_ways(session: Session, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "a.txt").write_text("alpha")
+    (source / "b.bin").write_bytes(b"\0\1")
+    session.files.upload(source, "copy")
+    session.files.download("copy", tmp_path / "back")
+    assert (tmp_path / "back" / "deep" / "a.txt").read_text() == "alpha"
+    assert (tmp_path / "back" / "b.bin").read_bytes() == b"\0\1"
+    session.files.download("copy/b.bin", tmp_path / "one.bin")
+    assert (tmp_path / "one.bin").read_bytes() == b"\0\1"
+
+
+def test_a_file_that_needs_approval_is_written_once_it_is_given(installation: Installation, client: Client) -> None:
+    rules = "version: 1\nrules:\n  - {id: careful, effect: ask, tool: workspace.write}\n"
+    with client.session(policy=rules) as session:
+        session.on_approval(lambda _: True)
+        session.files.write("a.txt", "approved")
+        assert session.files.read_text("a.txt") == "approved"
+        session.on_approval(lambda _: False)
+        with pytest.raises(PermissionDeniedError):
+            session.files.write("b.txt", "rejected")

@@ -46,7 +46,7 @@ async def left_open(refusal, kinds):
         await answered.wait()
 
     async def receive():
-        return {"type": "http.request", "body": b"{}", "more_body": False}
+        return {"type": "http.request", "body": b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}', "more_body": False}
 
     async def send(_message):
         pass

@@ -65,7 +65,7 @@ hosts.read         OU     instance
 metrics.read       OU     instance
 hosts.manage       O      instance
 """
-"""Action, roles that may, and: `token` takes a session's token; `everywhere` in any tenant with the reach of the
+"""Action, roles that may, and: `token` also takes a session's token; `everywhere` in any tenant with the reach of the
 instance; `instance` only with that reach."""
 TABLE = {words[0]: (words[1], set(words[2:])) for line in REFERENCE.split("\n") if (words := line.split())}
 ROLE_SETS = [roles for size in range(len(Role) + 1) for roles in combinations(Role, size)]
@@ -86,7 +86,7 @@ def reference(caller, action, target):
     by_token = isinstance(caller, Subject)
     far = not by_token and caller.reach is Reach.INSTANCE
     has_role = any(LETTERS[letter] in caller.roles for letter in letters)
-    if by_token != ("token" in marks) or not has_role or ("instance" in marks and not far):
+    if (by_token and "token" not in marks) or not has_role or ("instance" in marks and not far):
         return "role"
     if target.tenant_id != OURS and not (far and "everywhere" in marks):
         return "unseen"

@@ -191,10 +191,12 @@ def test_what_may_have_been_sent_is_lost_and_asked_about(stage, fault):
 
 def test_that_the_last_thing_was_not_sent_is_no_word_about_a_tool_that_asks_for_more_than_one(stage):
     """A signal is sent, and then its process is looked at."""
-    is_effect_free = {
-        name: acts_only_in_last_request(stage.registry.resolve(name)) for name in ("process.signal", EXEC[0], WRITE[0])
-    }
-    assert is_effect_free == {"process.signal": False, EXEC[0]: True, WRITE[0]: True}
+    tree = {"path": ".", "upload": {"sha256": "sha256:0", "bytes": 1, "tree": True}}
+    is_effect_free = [
+        acts_only_in_last_request(stage.registry.resolve(name), given)
+        for name, given in (("process.signal", {}), EXEC, WRITE, (WRITE[0], tree))
+    ]
+    assert is_effect_free == [False, True, True, False]
     room = Unsent(gone(was_sent=False))
     ended = acquire.SandboxAcquisition(
         lambda: room,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import anyio
 from anyio import to_thread
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.api.download import ByteRange, Download, Unsatisfiable, parse_range
+from codesdk.api.download import ByteRange, Download, Unsatisfiable, attachment_headers, parse_range
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
@@ -48,7 +47,7 @@ async def put_artifact(
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
     with services.artifacts.spool() as spool:
-        await _receive(request, spool)
+        await receive_body(request, spool)
         artifact = await to_thread.run_sync(
             lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
         )
@@ -79,16 +78,8 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
     """Download the bytes, verified before they are sent. `Range` requests a part."""
     artifact = services.artifacts.find(caller.tenant_id, artifact_id)
     etag = f'"{artifact.content_hash}"'
-    headers = {
-        # Content from tools and agents must not run in a browser under this service's origin.
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-        "ETag": etag,
-        "Accept-Ranges": "bytes",
-        "Cache-Control": "private, no-cache",
-    }
-    if _matches(request.headers.get("if-none-match"), etag):
+    headers = {**attachment_headers(artifact.name), "ETag": etag}
+    if matches_etag(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Type"] = artifact.content_type
     header = request.headers.get("range") if request.headers.get("if-range", etag) == etag else None
@@ -118,7 +109,12 @@ def delete_artifact(artifact_id: str, caller: Caller, services: ServicesDep) -> 
     return services.artifacts.delete(caller.tenant_id, artifact_id, keep)
 
 
-async def _receive(request: Request, spool: Spool) -> None:
+async def receive_body(request: Request, spool: Spool) -> None:
+    """Write the request's body to the spool, in bounded memory.
+
+    Raises:
+        HTTPException: the client sends nothing for too long, or left. ArtifactTooLarge, ArtifactsUnavailable: as `write`.
+    """
     gathered = bytearray()
     body = request.stream()
     try:
@@ -139,7 +135,8 @@ async def _receive(request: Request, spool: Spool) -> None:
         raise HTTPException(400, "The body ended too early") from error
 
 
-def _matches(given: str | None, etag: str) -> bool:
+def matches_etag(given: str | None, etag: str) -> bool:
+    """Whether an `If-None-Match` names that tag."""
     if given is None:
         return False
     return given.strip() == "*" or etag in [one.strip().removeprefix("W/") for one in given.split(",")]

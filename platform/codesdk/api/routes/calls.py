@@ -6,15 +6,15 @@ from functools import partial
 from typing import Annotated, Any, cast
 
 from anyio import to_thread
-from fastapi import Header, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router
+from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router, slots_of
 from codesdk.api.connected_wait import MAX_WAIT_S, wait_while_connected
 from codesdk.api.cursor import CURSOR_PATTERN, start_position
 from codesdk.api.event_stream import EventStream, OpenStreams
-from codesdk.api.tenant_slots import TenantSlots
+from codesdk.api.session_calls import idempotency_key, own_subject
 from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
 from codesdk.domain.events import EventType
@@ -24,7 +24,6 @@ from codesdk.domain.subjects import Subject
 from codesdk.domain.tool_results import MAX_TOOL_NAME, ToolResult
 from codesdk.errors import Fault
 from codesdk.mcphost import McpHost
-from codesdk.sessions import SessionUnknown
 from codesdk.tenancy.access import Action
 from codesdk.tenancy.principal import Principal
 from codesdk.toolcalls.records import store
@@ -32,9 +31,6 @@ from codesdk.toolcalls.records.call_record import CallRecord, Denied, Finished, 
 from codesdk.toolcalls.retries import store as retry_store
 
 router = guarded_router()
-
-CALL_ID_PATTERN = r"^[\x21-\x7e]{1,200}$"
-"""An `Idempotency-Key`: visible ASCII, as ids that clients give their calls over MCP."""
 
 
 class CallUnknown(Fault):
@@ -128,19 +124,16 @@ async def submit_call(
     wanted: NewCall,
     caller: Caller,
     services: ServicesDep,
-    *,
-    idempotency_key: Annotated[str | None, Header(pattern=CALL_ID_PATTERN)] = None,
 ) -> CallStatus:
     """Make a tool call in a session of your own: policy decides it, a person approves it if need be, the sandbox runs it.
 
     Waits for its end up to `wait_s` seconds. A caller that disconnects before withdraws the call, unless it is detached.
     A request with the `Idempotency-Key` of an earlier one joins that call.
     """
-    slots = cast("TenantSlots", request.app.state.tenant_slots).of_threads(caller.tenant_id)
+    key = idempotency_key(request)
+    slots = slots_of(request)
     async with slots:
-        subject, tool, outcome = await to_thread.run_sync(
-            partial(_submit, services, caller, session_id, wanted, idempotency_key)
-        )
+        subject, tool, outcome = await to_thread.run_sync(partial(_submit, services, caller, session_id, wanted, key))
     if not wanted.detach:
         waiters = cast("McpHost", request.app.state.mcp).waiters
         outcome = await wait_while_connected(
@@ -270,12 +263,7 @@ def _submit(
         SessionUnknown: the caller has no such open session.
         Fault: the call can't be submitted.
     """
-    subject = services.directory.subject_in(caller, session_id)
-    if subject is None:
-        raise SessionUnknown(
-            "There is no such session of yours, or it is closed.",
-            advice="Calls are made by whoever opened the session.",
-        )
+    subject = own_subject(services, caller, session_id)
     tool = services.registry.of(subject.tenant_id).resolve(wanted.tool).name
     return subject, tool, services.pipeline.submit(wanted.tool, wanted.input, subject, runtime_tool_call_id=key)
 

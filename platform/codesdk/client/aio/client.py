@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from codesdk.client import requests
+from codesdk.client.aio.files import AsyncFiles
 from codesdk.client.aio.runtime import finish, resolve, save
 from codesdk.client.aio.transport import AsyncTransport
 from codesdk.client.connection import find_connection
@@ -164,6 +165,8 @@ class AsyncSession:
         self._transport = transport
         self._opened = opened
         self._on_approval: AsyncOnApproval | None = None
+        self.files = AsyncFiles(transport, info.id, self._wait_for_id)
+        """The files of its workspace."""
         self.info = info
         """The record, as it was when the session was opened or `refresh` was called."""
 
@@ -327,6 +330,9 @@ class AsyncSession:
         async for message in self._transport.follow(path, cursor):
             if message.event == "message" and message.data:
                 yield Event.model_validate_json(message.data)
+
+    async def _wait_for_id(self, call_id: str) -> Call:
+        return await self.wait(await self.find_call(call_id))
 
     async def _answer(self, approval_id: str) -> None:
         if self._on_approval is None:

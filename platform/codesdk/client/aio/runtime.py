@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 import httpx2
 
 T = TypeVar("T")
@@ -34,3 +35,8 @@ async def save(response: httpx2.Response, target: Path) -> int:
         async for piece in response.aiter_bytes():
             size += await out.write(piece)
     return size
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do work that blocks."""
+    return await anyio.to_thread.run_sync(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -47,6 +47,14 @@ class AsyncTransport:
         Raises:
             ApiError: the API refused it, or doesn't answer.
         """
+        return request.read(json_of(await self.exchange(request)))
+
+    async def exchange(self, request: Request[Any]) -> httpx2.Response:
+        """Send a request and return the response, whose body was read.
+
+        Raises:
+            ApiError: the API refused it, or doesn't answer.
+        """
         sent = 0
         while True:
             sent += 1
@@ -56,7 +64,7 @@ class AsyncTransport:
                 pause_s = pause_after_break(self._retries, sent, request, error, self.url)
             else:
                 if not response.is_error:
-                    return request.read(json_of(response))
+                    return response
                 pause_s = pause_after_error(self._retries, sent, request, error_from(response))
             await sleep(pause_s)
 

@@ -16,6 +16,7 @@ from codesdk.client.models import Approval, Artifact, Call, Event, OpenedSession
 from codesdk.client.output import APPROVAL_REQUESTED, CALL_END, SESSION_CLOSED, OutputFilter
 from codesdk.client.requests import SessionOptions
 from codesdk.client.retries import Retries
+from codesdk.client.sync.files import Files
 from codesdk.client.sync.runtime import finish, resolve, save
 from codesdk.client.sync.transport import Transport
 from codesdk.client.workspace_archive import pack
@@ -165,6 +166,8 @@ class Session:
         self._transport = transport
         self._opened = opened
         self._on_approval: OnApproval | None = None
+        self.files = Files(transport, info.id, self._wait_for_id)
+        """The files of its workspace."""
         self.info = info
         """The record, as it was when the session was opened or `refresh` was called."""
 
@@ -326,6 +329,9 @@ class Session:
         for message in self._transport.follow(path, cursor):
             if message.event == "message" and message.data:
                 yield Event.model_validate_json(message.data)
+
+    def _wait_for_id(self, call_id: str) -> Call:
+        return self.wait(self.find_call(call_id))
 
     def _answer(self, approval_id: str) -> None:
         if self._on_approval is None:

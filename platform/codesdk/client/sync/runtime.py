@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,3 +29,8 @@ def save(response: httpx2.Response, target: Path) -> int:
     """Write a response's body to a file and return its size in bytes."""
     with target.open("wb") as out:
         return sum(out.write(piece) for piece in response.iter_bytes())
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Do work that blocks."""
+    return work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -48,6 +48,14 @@ class Transport:
         Raises:
             ApiError: the API refused it, or doesn't answer.
         """
+        return request.read(json_of(self.exchange(request)))
+
+    def exchange(self, request: Request[Any]) -> httpx2.Response:
+        """Send a request and return the response, whose body was read.
+
+        Raises:
+            ApiError: the API refused it, or doesn't answer.
+        """
         sent = 0
         while True:
             sent += 1
@@ -57,7 +65,7 @@ class Transport:
                 pause_s = pause_after_break(self._retries, sent, request, error, self.url)
             else:
                 if not response.is_error:
-                    return request.read(json_of(response))
+                    return response
                 pause_s = pause_after_error(self._retries, sent, request, error_from(response))
             sleep(pause_s)
 

@@ -87,6 +87,11 @@ def without_read_only_hint(tool: types.Tool) -> types.Tool:
     return tool.model_copy(update={"annotations": hints})
 
 
+def without_output_schema(tool: types.Tool) -> types.Tool:
+    """The tool for a client that gets text results: an output schema would promise it a structured one."""
+    return tool.model_copy(update={"output_schema": None})
+
+
 def without_combinations(schema: dict[str, Any]) -> dict[str, Any]:
     """The input schema without top-level combinations, which the registry still enforces.
 

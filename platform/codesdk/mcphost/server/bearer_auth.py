@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -19,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.mcphost.message_check import check_body
+from codesdk.mcphost.server.connections import ClientConnection, ClientConnections, ClientKey
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.request_registry import RequestCredential, RequestRegistry
 from codesdk.mcphost.server.throttle import Throttle
@@ -32,10 +35,12 @@ BODY_TIMEOUT_S = 60.0
 RETRY_AFTER_S = 1.0
 """Sent as Retry-After when a credential can't be checked: databases restart in about a second."""
 _SUBJECT_KEY = "codesdk.subject"
+_CONNECTION_KEY = "codesdk.connection"
 _SCHEME = "bearer "
 _CREDENTIAL_ENDED = "This credential is not good any more."
 _METHOD_HEADER = b"mcp-method"
 _LISTEN = b"subscriptions/listen"
+_MCP_SESSION_HEADER = b"mcp-session-id"
 _SESSION_HEADER = b"codesdk-session"
 """Header naming the session, for credentials that don't name one."""
 
@@ -53,6 +58,12 @@ def subject_of(request: HTTPConnection | None) -> Subject:
     if request is None or not isinstance(subject := request.scope.get(_SUBJECT_KEY), Subject):
         raise RuntimeError("An MCP request reached a handler without authentication.")
     return subject
+
+
+def connection_of(request: HTTPConnection | None) -> ClientConnection | None:
+    """The connection of the handshake-era client that sent this request; None for a request without an MCP session."""
+    found = request.scope.get(_CONNECTION_KEY) if request is not None else None
+    return found if isinstance(found, ClientConnection) else None
 
 
 class BearerAuthMiddleware:
@@ -76,6 +87,7 @@ class BearerAuthMiddleware:
         self._login_limiter = CapacityLimiter(MAX_LOGIN_CHECKS)
         self._throttle = throttle
         self._max_body = max_body
+        self._connections = ClientConnections()
         self.open_requests = RequestRegistry(self._is_good)
         """The open requests; the caller must run its `watch`."""
 
@@ -108,7 +120,7 @@ class BearerAuthMiddleware:
         try:
             admitted = RequestCredential(token, named, subject.session_id, brief=_has_bounded_answer(scope))
             with self.open_requests.answering(admitted, send) as answering:
-                await self._forward(scope, receive, answering.send)
+                await self._forward_counted(scope, receive, answering.send, subject)
         finally:
             self._throttle.leave(subject.session_id)
         if answering.ended and not answering.begun:
@@ -145,13 +157,28 @@ class BearerAuthMiddleware:
         challenge = self._resource.challenge(scope, error) if error else None
         await _send_error(send, fault.status, str(fault), challenge=challenge)
 
+    async def _forward_counted(self, scope: Scope, receive: Receive, send: Send, subject: Subject) -> None:
+        """Forward the request; while it is open, its handshake-era client counts as connected."""
+        if (mcp_session := _mcp_session(scope)) is None:
+            await self._forward(scope, receive, send)
+            return
+        key = ClientKey(subject.session_id, mcp_session)
+        with self._connections.request(key, deletes=scope["method"] == "DELETE") as connection:
+            scope[_CONNECTION_KEY] = connection
+            await self._forward(scope, receive, send)
+
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = _content_length(scope)
         body = _too_large(size, self._max_body) if size > self._max_body else await _read_body(receive, self._max_body)
         if isinstance(body, _RejectedBody):
             await _send_error(send, body.status, body.message)
-        else:
-            await self._app(scope, _replay_body(body, receive), send)
+            return
+        if scope["method"] == "POST":
+            body, error = check_body(body)
+            if error is not None:
+                await _send_json(send, 400, error.model_dump_json(by_alias=True).encode())
+                return
+        await self._app(scope, _replay_body(body, receive), send)
 
 
 class _RejectedBody(NamedTuple):
@@ -212,6 +239,11 @@ def _session_header(scope: Scope) -> str | None:
     return ",".join(values) if values else None  # two values match no session id
 
 
+def _mcp_session(scope: Scope) -> str | None:
+    values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _MCP_SESSION_HEADER]
+    return values[0] if len(values) == 1 else None
+
+
 def _has_bounded_answer(scope: Scope) -> bool:
     listens = (_METHOD_HEADER, _LISTEN) in ((name, value.strip()) for name, value in scope["headers"])
     return scope["method"] == "POST" and not listens
@@ -236,12 +268,17 @@ async def _send_error(
     if code:
         error["data"] = {"code": code, "retryable": True}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers: list[tuple[bytes, bytes]] = []
     if status == 408:  # noqa: PLR2004
         headers.append((b"connection", b"close"))  # a slow client is cut off; one that sent too much may read on
     if challenge is not None:
         headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
     if after_s:
         headers.append((b"retry-after", str(ceil(after_s)).encode()))
+    await _send_json(send, status, body, headers)
+
+
+async def _send_json(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

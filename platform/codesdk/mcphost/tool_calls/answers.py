@@ -213,6 +213,14 @@ def with_wire_names(answer: Answer, names: Mapping[str, str]) -> Answer:
     return answer.model_copy(update={"content": content})
 
 
+def for_model(answer: Answer, *, keeps_structure: bool) -> Answer:
+    """The answer as a model should read it: some agents show it everything, also `_meta`."""
+    if not isinstance(answer, types.CallToolResult):
+        return answer
+    structure = answer.structured_content if keeps_structure else None
+    return answer.model_copy(update={"meta": None, "structured_content": structure})
+
+
 def to_wire_names(text: str, names: Mapping[str, str]) -> str:
     """The text with each name of a tool as clients know it."""
     return _DOTTED.sub(lambda found: names.get(found[0], found[0]), text)

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.elicitation.questions import QuestionReply
+from codesdk.mcphost.server.connections import ClientConnection
 from codesdk.toolcalls.records.call_record import Outcome
 
 WAIT_HEADER = "CodeSDK-Wait"
@@ -33,6 +34,10 @@ _MIXED_ALNUM = r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[0-9A-Za-z]{16,}"
 """At least one letter and one digit: `toolu_` and `call_` are followed by 24 of these."""
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _RANDOM = re.compile(f"{_MIXED_ALNUM}|{_UUID}")
+
+AGENT_CLIENTS = ("claude-code", "codex", "gemini-cli", "kimi", "opencode", "qwen")
+"""Beginnings of the names of clients that hand results to a model. Some hand on the structured
+result in place of the text, some both, some `_meta` too: text alone reaches the model in each of them, once (ADR 49)."""
 
 _Context = ServerRequestContext[Any, Any]
 ReportProgress = Callable[[float, str], Awaitable[None]]
@@ -92,6 +97,13 @@ class Caller:
     wait_s: float | None = None
     """The client's own limit in seconds; None: the server's setting."""
     call_id: ClientCallId | None = None
+    connection: ClientConnection | None = None
+    """Of a handshake-era client. None: the request itself ends when its client leaves."""
+
+    @property
+    def left(self) -> bool:
+        """Whether a request that was cancelled lost its client. Only the handshake era can say that it cancels."""
+        return self.connection is None or self.connection.deleted or not self.connection.requests
 
     @property
     def has_binding_id(self) -> bool:
@@ -101,6 +113,12 @@ class Caller:
     def asks_for(self, outcome: Outcome) -> bool:
         """Whether the request carries that call's id, which asks for its result rather than a second run."""
         return self.call_id is not None and self.call_id.text == outcome.identity.runtime_tool_call_id
+
+
+def has_text_results(ctx: _Context) -> bool:
+    """Whether the client gets results as text (and images) alone, by the name that it declared."""
+    declared = ctx.session.client_params
+    return declared is not None and declared.client_info.name.lower().startswith(AGENT_CLIENTS)
 
 
 def requested_wait_s(request: HTTPConnection | None) -> float | None:

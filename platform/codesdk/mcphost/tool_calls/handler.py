@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -26,10 +26,10 @@ from codesdk.mcphost.elicitation.session_user import UserElicitation
 from codesdk.mcphost.tool_calls import answers
 from codesdk.mcphost.tool_calls.answers import Answer
 from codesdk.mcphost.tool_calls.caller import Caller, ReportProgress
-from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress, Waiters
+from codesdk.mcphost.tool_calls.progress import Attendance, CallPhase, CallProgress, Waiters
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
-from codesdk.toolcalls.pipeline import CallIdTaken, CallUncertain, Pipeline
+from codesdk.toolcalls.pipeline import CallIdTaken, CallUncertain, Pipeline, Withdrawal
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued, Waiting
 from codesdk.toolcalls.results import QUICK_S, ResultWaiter
 
@@ -106,6 +106,7 @@ class CallHandler:
         approval_service: ApprovalService,
         clock: Clock,
         wait_s: float,
+        gone_client_grace_s: float,
         limiter: CapacityLimiter,
         forms: bool = False,
         link: questions.ApprovalLink | None = None,
@@ -113,14 +114,14 @@ class CallHandler:
     ) -> None:
         """`wait_s`: seconds to wait for an approval; `limiter`: bounds the threads that wait for the database.
 
-        `forms`, `link`, `shown`: as for `McpHost`.
+        `gone_client_grace_s`, `forms`, `link`, `shown`: as for `McpHost`.
         """
         self._pipeline = pipeline
         self._results = results
         self._clock = clock
         self._wait_s = wait_s
         self._limiter = limiter
-        self.waiters = Waiters(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
+        self.waiters = Waiters(self._withdraw, self._cancel_abandoned, gone_client_grace_s)
         self._wait_scopes: set[CancelScope] = set()
         self._pending = PendingResults()
         self._user = UserElicitation(
@@ -251,7 +252,7 @@ class CallHandler:
             return await self._answer(outcome, caller, tool)
         progress = CallProgress(outcome, self._clock)
         call = outcome.identity.tool_call_id
-        self.waiters.join(call)
+        attendance = Attendance(self.waiters, call, partial(self._abandon, outcome, caller, tool))
         background = [asyncio.create_task(_report_progress(progress, caller.report))] if caller.report else []
         asks = tool is not None and isinstance(outcome, Waiting) and self._user.may_be_asked(caller)
         live = caller.asking is not None and caller.asking.live
@@ -262,7 +263,7 @@ class CallHandler:
         if self._stopping:
             wait.cancel()
         try:
-            with wait:
+            with wait, _watching(caller, attendance):
                 if asks and not live and (question := await self._user.question(outcome, caller)) is not None:
                     return questions.ask_in_result(*question)
                 outcome = await self._wait_for_end(outcome, caller, tool, progress)
@@ -270,17 +271,21 @@ class CallHandler:
                 return answers.interrupted(call, asked=progress.phase is CallPhase.DECISION)
             return await self._answer(outcome, caller, tool, timed_out=progress.timed_out)
         except get_cancelled_exc_class():
-            # Two callers may wait for the same call: it is withdrawn only when the last one leaves.
-            if tool is not None and not self._stopping:
-                # It may end before it is withdrawn, and a client that only timed out sends it again.
-                self._pending.keep(caller.subject, tool.name, outcome.identity)
-                self.waiters.abandon(call, caller.subject)
+            attendance.end()
+            self._abandon(outcome, caller, tool, gone=caller.left)
             raise
         finally:
             self._wait_scopes.discard(wait)
-            self.waiters.leave(call)
+            attendance.end()
             for task in background:
                 await _cancel_task(task)
+
+    def _abandon(self, outcome: Outcome, caller: Caller, tool: Tool | None, *, gone: bool) -> None:
+        """The caller cancelled or left. Two may wait for the same call: it ends only when the last one leaves."""
+        if tool is not None and not self._stopping:
+            # It may end before it is withdrawn, and a client that only timed out sends it again.
+            self._pending.keep(caller.subject, tool.name, outcome.identity)
+            self.waiters.abandon(outcome.identity.tool_call_id, caller.subject, gone=gone)
 
     async def _wait_for_end(
         self, outcome: Outcome, caller: Caller, tool: Tool | None, progress: CallProgress
@@ -318,6 +323,20 @@ class CallHandler:
         await self._cancel(outcome.identity.tool_call_id, subject, reason)
         return await self._results.wait(outcome, subject, CANCEL_S, after_seq=progress.after_seq)
 
+    async def _withdraw(self, call: ToolCallId, subject: Subject) -> bool:
+        """Withdraw the call of a client that left, unless it has begun. Returns whether nothing is left to cancel."""
+        try:
+            withdrawn = await self._thread(self._pipeline.withdraw, subject.tenant_id, subject.session_id, call)
+        except Fault:
+            _log.warning("could not withdraw call %s; it is cancelled after the grace", call, exc_info=True)
+            return False
+        if withdrawn is Withdrawal.WITHDRAWN:
+            self._pending.settle(call)
+        return withdrawn is not Withdrawal.HAS_BEGUN
+
+    async def _cancel_abandoned(self, call: ToolCallId, subject: Subject) -> None:
+        await self._cancel(call, subject, "the client cancelled it.")
+
     async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
         place = (subject.tenant_id, subject.session_id)
         try:
@@ -353,6 +372,10 @@ class CallHandler:
 def call_timeout_s(tool: Tool | None) -> float:
     """Seconds within which a call of this tool must end."""
     return tool.timeout_s + CALL_MARGIN_S if tool else inf
+
+
+def _watching(caller: Caller, attendance: Attendance) -> AbstractContextManager[None]:
+    return caller.connection.watch(attendance.change) if caller.connection else nullcontext()
 
 
 async def _report_progress(progress: CallProgress, report: ReportProgress) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event, EventType
@@ -20,10 +22,21 @@ _MAX_LINE_CHARS = 200
 _MAX_LINES = 20
 """Output lines shown in a progress message: the newest."""
 GRACE_S = 0.5
-"""Seconds from a cancel to the withdrawal; both must complete within two. A client that drops its connection and sends the
-same call again (Qwen Code on its own timeout) returns within milliseconds, and must find the call still there."""
+"""Seconds from a cancel or a lost client to the withdrawal; a cancel must complete within two. A client that drops its
+connection and sends the same call again (Qwen Code on its own timeout) returns within milliseconds, and must find the call
+still there."""
 
-Withdraw = Callable[[ToolCallId, Subject], Awaitable[None]]
+Withdraw = Callable[[ToolCallId, Subject], Awaitable[bool]]
+"""Ends a call that has not begun; False: it has begun."""
+Cancel = Callable[[ToolCallId, Subject], Awaitable[None]]
+
+
+class Abandon(Protocol):
+    """Abandons one caller's call."""
+
+    def __call__(self, *, gone: bool) -> None:
+        """See `Waiters.abandon`."""
+        ...
 
 
 class CallPhase(StrEnum):
@@ -122,47 +135,101 @@ class _NewOutput:
 
 
 class Waiters:
-    """Counts the callers waiting for each call; withdraws a call that its last caller cancelled. Used on one event loop."""
+    """Counts the callers waiting for each call; ends a call that its last caller abandoned. Used on one event loop.
 
-    def __init__(self, withdraw: Withdraw) -> None:
+    A client that left may come back: its call is withdrawn if it has not begun, and otherwise runs on for a grace, in
+    which the same call joins it.
+    """
+
+    def __init__(self, withdraw: Withdraw, cancel: Cancel, grace_s: float) -> None:
+        """`withdraw`: ends a call that has not begun. `grace_s`: seconds that a running call has once its client left."""
         self._withdraw = withdraw
+        self._cancel = cancel
+        self._grace_s = grace_s
         self._waiting: Counter[ToolCallId] = Counter()
-        self._withdrawals: set[asyncio.Task[None]] = set()
+        self._ends: dict[ToolCallId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     def join(self, call: ToolCallId) -> None:
         """Count one more caller."""
         self._waiting[call] += 1
+        self._ends.pop(call, None)
 
     def leave(self, call: ToolCallId) -> None:
-        """Count one caller less: it was answered, or it cancelled."""
+        """Count one caller less: it was answered, it cancelled, or it left."""
         self._waiting[call] -= 1
         if not self._waiting[call]:
             del self._waiting[call]
 
-    def abandon(self, call: ToolCallId, subject: Subject) -> None:
-        """A caller cancelled, before its `leave`. Withdraws the call after a grace period unless another caller waits."""
-        task = asyncio.create_task(self._withdraw_after_grace(call, subject))
-        self._withdrawals.add(task)
-        task.add_done_callback(self._withdrawals.discard)
+    def abandon(self, call: ToolCallId, subject: Subject, *, gone: bool) -> None:
+        """A caller cancelled or, with `gone`, left without an answer, after its `leave`.
+
+        Ends the call later, unless another caller waits or comes meanwhile.
+        """
+        if self._waiting[call]:
+            return
+        task = asyncio.create_task(self._end_later(call, subject, gone=gone))
+        self._ends[call] = task
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, call))
 
     def stop(self) -> None:
-        """End the grace period of all cancelled calls: the process stops."""
+        """End the grace of all abandoned calls: the process stops."""
         self._stopping.set()
 
     async def settle(self) -> None:
-        """Wait until all withdrawals are done."""
-        while self._withdrawals:
-            await asyncio.wait(self._withdrawals)
+        """Wait until all abandoned calls have been ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _withdraw_after_grace(self, call: ToolCallId, subject: Subject) -> None:
-        try:
-            async with asyncio.timeout(GRACE_S):
+    def _ended(self, call: ToolCallId, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._ends.get(call) is task:
+            del self._ends[call]
+
+    async def _end_later(self, call: ToolCallId, subject: Subject, *, gone: bool) -> None:
+        if not await self._is_abandoned_after(call, GRACE_S):
+            return
+        if gone:
+            if await self._withdraw(call, subject):
+                return
+            if not await self._is_abandoned_after(call, self._grace_s - GRACE_S):
+                return
+        await self._cancel(call, subject)
+
+    async def _is_abandoned_after(self, call: ToolCallId, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
                 await self._stopping.wait()
-        except TimeoutError:
-            pass
-        if not self._waiting[call]:
-            await self._withdraw(call, subject)
+        return self._ends.get(call) is asyncio.current_task()
+
+
+class Attendance:
+    """One caller's part in the count of a call's waiters, as its client leaves and comes back."""
+
+    def __init__(self, waiters: Waiters, call: ToolCallId, abandon: Abandon) -> None:
+        """Count the caller. `abandon`: called when its client leaves."""
+        self._waiters = waiters
+        self._call = call
+        self._abandon = abandon
+        self._is_counted = True
+        waiters.join(call)
+
+    def change(self, connected: bool) -> None:
+        """The client left, or came back."""
+        if connected and not self._is_counted:
+            self._is_counted = True
+            self._waiters.join(self._call)
+        elif not connected and self._is_counted:
+            self.end()
+            self._abandon(gone=True)
+
+    def end(self) -> None:
+        """The caller waits no more."""
+        if self._is_counted:
+            self._is_counted = False
+            self._waiters.leave(self._call)
 
 
 def _waiting_text(outcome: Waiting) -> str:

@@ -340,14 +340,6 @@ class Rule(Matcher):
             raise ValueError(
                 f"`arguments` belongs to an allow or an `unless`. To {self.effect} by path, write `paths` next to `command`."
             )
-        if self.any_command:
-            if self.effect is not Effect.ALLOW:
-                raise ValueError("`any_command` belongs to a rule with `effect: allow`.")
-            narrower = [key for key in ("command", "args", "paths", "when", "unless") if getattr(self, key)]
-            if narrower:
-                raise ValueError(
-                    f"`any_command` covers every input, and `{narrower[0]}` only some: leave out one of them."
-                )
         if self.auto_ok and self.floor:
             raise ValueError("`auto_ok` and `floor` contradict each other.")
         several = self.approval is not None and self.approval.quorum > 1
@@ -355,6 +347,15 @@ class Rule(Matcher):
             raise ValueError("only a single approver can give a grant; with a `quorum`, offer only `once`.")
         if self.grant is not None and self.floor:
             raise ValueError("`grant` and `floor` contradict each other: no grant lets a call past a floor.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_any_command(self) -> Rule:
+        if self.any_command and self.effect is not Effect.ALLOW:
+            raise ValueError("`any_command` belongs to a rule with `effect: allow`.")
+        narrower = [key for key in ("command", "args", "paths", "when", "unless") if getattr(self, key)]
+        if self.any_command and narrower:
+            raise ValueError(f"`any_command` covers every input, and `{narrower[0]}` only some: leave out one of them.")
         return self
 
 

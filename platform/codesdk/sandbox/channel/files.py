@@ -130,6 +130,7 @@ class RunnerFiles:
         if refused := _refused(answer):
             return refused
         identity, size, digest = str(answer.get("id")), 0, hashlib.sha256()
+        is_over = False
         try:
             for whole in pieces:
                 for piece in split_pieces(whole):
@@ -141,16 +142,22 @@ class RunnerFiles:
                         return refused
                     size += len(piece)
             header = {"op": "upload.commit", "id": identity, "path": path, "sha256": f"sha256:{digest.hexdigest()}"}
+            is_over = True  # a commit ends the upload, whatever it answers
             answer, _ = self._request(header, timeout_s=LONG_TIMEOUT_S)
             return _refused(answer) or _info(answer)
         finally:
-            self._request({"op": "upload.abort", "id": identity}, repeat=True)
+            if not is_over:
+                self._request({"op": "upload.abort", "id": identity}, repeat=True)
 
-    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+    def download(
+        self, path: str, take: Callable[[bytes], object], *, offset: int = 0, length: int | None = None
+    ) -> FileInfo | FileRefused:
         """A file of any size; see the port."""
         version = None
+        end = None if length is None else offset + length
         while True:
-            header = {"op": "read", "path": path, "offset": offset, "length": PIECE_BYTES, "version": version}
+            wanted = PIECE_BYTES if end is None else min(PIECE_BYTES, end - offset)
+            header = {"op": "read", "path": path, "offset": offset, "length": wanted, "version": version}
             answer, data = self._request(header, repeat=True)
             if refused := _refused(answer):
                 return refused
@@ -160,7 +167,7 @@ class RunnerFiles:
             take(data)
             offset += len(data)
         info = self.stat(path)
-        if isinstance(info, FileInfo) and info.kind is FileKind.FILE and info.size != offset:
+        if end is None and isinstance(info, FileInfo) and info.kind is FileKind.FILE and info.size != offset:
             return FileRefused(error=FileError.CONFLICT, path=path, message="the file has changed while it was read")
         return info
 

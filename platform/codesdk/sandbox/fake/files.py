@@ -283,14 +283,17 @@ class FakeFiles:
         done = self.write((FileWrite(path=path, content=content, if_sha256=if_sha256, mode=mode),))
         return done if isinstance(done, FileRefused) else done[0]
 
-    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
-        """All of it."""
+    def download(
+        self, path: str, take: Callable[[bytes], object], *, offset: int = 0, length: int | None = None
+    ) -> FileInfo | FileRefused:
+        """All of it, or the part."""
         found = self._try(path, lambda: (self._files[self._existing_file(path)][0], self._info(self._find(path))))
         if isinstance(found, FileRefused):
             return found
         content, info = found
-        if content[offset:]:
-            take(content[offset:])
+        part = content[offset : None if length is None else offset + length]
+        if part:
+            take(part)
         return info
 
     def watch(self, path: str = ".") -> Watch | FileRefused:

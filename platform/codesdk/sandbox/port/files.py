@@ -250,8 +250,13 @@ class Files(Protocol):
         """Write a file of any size, streamed and replaced atomically."""
         ...
 
-    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
-        """Stream a file of any size to `take`. CONFLICT: it changed meanwhile; discard what was received."""
+    def download(
+        self, path: str, take: Callable[[bytes], object], *, offset: int = 0, length: int | None = None
+    ) -> FileInfo | FileRefused:
+        """Stream a file of any size to `take`, or up to `length` bytes of it.
+
+        CONFLICT: it changed meanwhile; discard what was received.
+        """
         ...
 
     def watch(self, path: str = ".") -> Watch | FileRefused:

@@ -26,7 +26,7 @@ from codesdk.toolcalls.previews.preview import (
     obligations_hash,
 )
 from codesdk.toolcalls.records.call_record import CallRecord
-from codesdk.tools import ToolContext, process_limits, run_tool, runs_one_exec
+from codesdk.tools import NO_TRANSFERS, ToolContext, Transfers, process_limits, run_tool, runs_one_exec
 from codesdk.tools.redacted_output import STREAMS
 
 TIMEOUT_S = 30.0
@@ -46,7 +46,13 @@ def dry_run_profile(stored: CallRecord) -> Profile:
 
 
 def dry_run(
-    copy: Sandbox, stored: CallRecord, tool: Tool, obligations: Obligations, contents: Contents
+    copy: Sandbox,
+    stored: CallRecord,
+    tool: Tool,
+    obligations: Obligations,
+    contents: Contents,
+    *,
+    transfers: Transfers = NO_TRANSFERS,
 ) -> PreviewResult:
     """Run the call in `copy`, which holds the workspace, and look at what that did.
 
@@ -65,6 +71,7 @@ def dry_run(
         timeout_s=min(tool.timeout_s, profile.wall_s, TIMEOUT_S),
         on_output=output.add,
         redactor=redactor,
+        transfers=transfers,
     )
     before = copy.files.manifest()
     result = run_tool(tool, stored.call.input, context)

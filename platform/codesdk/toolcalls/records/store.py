@@ -449,6 +449,11 @@ def request_cancel(connection: Connection, call: ToolCallId) -> None:
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(cancel_requested=True))
 
 
+def release_client_id(connection: Connection, call: ToolCallId) -> None:
+    """Forget the client's id of a call that never began, so that the id can be given again. Its events keep it."""
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(runtime_tool_call_id=None))
+
+
 def sources_text(sources: tuple[Evaluation, ...]) -> str:
     """The voices, as a row has them."""
     return json.dumps([source.model_dump(exclude_none=True) for source in sources])

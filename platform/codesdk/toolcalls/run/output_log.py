@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 
+from codesdk.artifacts import StoredArtifact
 from codesdk.domain.byte_rate import NO_BYTE_RATE, ByteBuckets
 from codesdk.domain.clock import Clock
 from codesdk.errors import Fault
@@ -138,6 +139,8 @@ class OutputLog:
         self._rest: tuple[EventDraft, ...] | None = None
         self.attached: list[Attachment] = []
         """What the tool itself wants kept."""
+        self.stored: list[StoredArtifact] = []
+        """Likewise, and its bytes are stored already."""
 
     def add(self, chunk: Chunk) -> None:
         """The next piece; writes an event when enough has gathered.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from codesdk.domain.ids import SandboxId, SessionId
 from codesdk.errors import Fault
+from codesdk.registry import Tool
 from codesdk.sandbox.port import FileFingerprint, NamedPath, Sandbox
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
@@ -22,6 +23,7 @@ from codesdk.toolcalls.previews.dry_run import dry_run, dry_run_profile
 from codesdk.toolcalls.previews.preview import MAX_DRY_RUNS, PreviewResult, failed_preview
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
+from codesdk.tools import NO_TRANSFERS, Transfers
 from codesdk.worker.deferred_approvals.file_fingerprints import (
     fingerprints,
     shown_scripts,
@@ -77,8 +79,10 @@ class DryRuns:
         deferred_approvals: DeferredApprovals,
         database: Database,
         place: Path,
+        transfers: Callable[[CallRecord, Tool], Transfers] = lambda *_: NO_TRANSFERS,
     ) -> None:
-        """`place`: a directory for temporary snapshots."""
+        """`place`: a directory for temporary snapshots. `transfers`: what calls that move bytes or trees are given."""
+        self._transfers = transfers
         self._host = host
         self._sandbox_registry = sandbox_registry
         self._throwaway = throwaway
@@ -193,9 +197,9 @@ class DryRuns:
             sandbox_copy.restore(snapshot.pieces())
             if job.cancelled.is_set():
                 raise DryRunCancelled
-            self._put(
-                job, sandbox, marks, dry_run(sandbox_copy, stored, trial.tool, trial.obligations, snapshot.contents)
-            )
+            transfers = self._transfers(stored, trial.tool)
+            found = dry_run(sandbox_copy, stored, trial.tool, trial.obligations, snapshot.contents, transfers=transfers)
+            self._put(job, sandbox, marks, found)
 
     def _put(
         self, job: _Job, sandbox: Sandbox | None, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None

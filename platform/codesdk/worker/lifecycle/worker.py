@@ -208,6 +208,7 @@ class Worker:
                 deferred_approvals=services.deferred_approvals,
                 database=services.database,
                 place=settings.data_dir,
+                transfers=execution.transfers_of,
             )
             self.dispatcher = Dispatcher(
                 host=self.host,

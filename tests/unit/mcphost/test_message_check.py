@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from codesdk.mcphost.stdio_bridge.client_lines import MAX_DEPTH, check_line
+from codesdk.mcphost.message_check import MAX_DEPTH, check_message
 
 
 def call(arguments, request="7"):
@@ -22,7 +22,7 @@ REJECTED = {
     "NaN": (call('{"n": NaN}'), "params.arguments.n is not a finite number"),
     "infinity": (call('{"n": -Infinity}'), "params.arguments.n is not a finite number"),
     "beyond range": (call('{"n": 1e999}'), "params.arguments.n is not a finite number"),
-    "many digits": (call('{"n": ' + "9" * 5000 + "}"), "digits"),
+    "many digits": (call('{"n": ' + "9" * 5000 + "}"), "params.arguments.n is not a finite number"),
     "just too deep": (call("[" * MAX_DEPTH + "]" * MAX_DEPTH), "nested deeper than 100 levels"),
     "far too deep": (call(DEEP), "nested deeper than 100 levels"),
     "cut off": (call('{"path": "a"}')[:-1], "This request was not sent"),
@@ -38,26 +38,26 @@ REJECTED = {
 
 @pytest.mark.parametrize(("line", "said"), REJECTED.values(), ids=REJECTED)
 def test_a_request_that_cannot_be_forwarded_is_answered_with_its_id(line, said):
-    _, (error,) = check_line(line + b"\n")
+    _, (error,) = check_message(line + b"\n")
     assert error.id == 7
     assert said in error.error.message
 
 
 @pytest.mark.parametrize("request_id", ['"a\\"b"', "-3", '"7"', str(10**30)])
 def test_every_kind_of_id_comes_back(request_id):
-    _, (error,) = check_line(call('{"n": NaN}', request_id))
-    _, (cut,) = check_line(call("{}", request_id)[:-1])
+    _, (error,) = check_message(call('{"n": NaN}', request_id))
+    _, (cut,) = check_message(call("{}", request_id)[:-1])
     assert error.id == cut.id == json.loads(request_id)
 
 
 @pytest.mark.parametrize("request_id", ["1.5", "null", "true", "[1]", r'"\ud83d"'])
 def test_an_id_that_cannot_be_repeated_is_answered_with_none(request_id):
-    _, (error,) = check_line(call("{}", request_id))
+    _, (error,) = check_message(call("{}", request_id))
     assert error.id is None
 
 
 def test_each_request_of_a_batch_is_answered():
-    _, errors = check_line(b"[" + call("{}", "1") + b"," + call("{}", "2") + b', {"jsonrpc": "2.0", "method": "x"}]')
+    _, errors = check_message(b"[" + call("{}", "1") + b"," + call("{}", "2") + b', {"jsonrpc": "2.0", "method": "x"}]')
     assert [error.id for error in errors] == [1, 2]
 
 
@@ -73,7 +73,7 @@ def test_each_request_of_a_batch_is_answered():
     ],
 )
 def test_a_good_line_goes_on_as_it_is(line):
-    text, errors = check_line(line)
+    text, errors = check_message(line)
     assert errors == []
     assert text == line.decode("utf-8-sig")
 
@@ -82,5 +82,5 @@ def test_a_good_line_goes_on_as_it_is(line):
     "line", [b"\n", b'{"jsonrpc": "2.0", "method": "x", "params": NaN}', b'{"jsonrpc": "2.0", "id": 1, "result": NaN}']
 )
 def test_nobody_is_answered_who_asked_nothing(line):
-    _, errors = check_line(line)
+    _, errors = check_message(line)
     assert errors == []

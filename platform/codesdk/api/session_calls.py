@@ -1,0 +1,78 @@
+"""Tool calls that a principal makes over HTTP in a session of its own: submit one, and wait for its end without a thread."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from anyio import Semaphore, to_thread
+from fastapi import Request
+
+from codesdk.api.problems import InvalidRequest
+from codesdk.artifacts import StoredArtifact
+from codesdk.bootstrap import Services
+from codesdk.domain.subjects import Subject
+from codesdk.mcphost.tool_calls.caller import MAX_CALL_ID_CHARS
+from codesdk.mcphost.tool_calls.handler import call_timeout_s
+from codesdk.sessions.session import SessionUnknown
+from codesdk.tenancy.principal import Principal
+from codesdk.toolcalls.records.call_record import Outcome, Queued
+
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_CALL_ID_CHARS}}}")
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The client's id for the call; None if it gives none.
+
+    Raises:
+        InvalidRequest: it isn't 1 to 200 visible ASCII characters.
+    """
+    given = request.headers.get(IDEMPOTENCY_HEADER)
+    if given is not None and not _KEY.fullmatch(given):
+        raise InvalidRequest(
+            f"{IDEMPOTENCY_HEADER} is text of 1 to {MAX_CALL_ID_CHARS} visible ASCII characters.",
+            advice="Send a random value, such as a UUID, and the same one again only with the same request.",
+        )
+    return given
+
+
+def own_subject(services: Services, caller: Principal, session_id: str) -> Subject:
+    """The caller as the subject of an open session that it opened itself. Blocks on the database.
+
+    Raises:
+        SessionUnknown: it has no such open session. In another's, it would act in that principal's name.
+    """
+    subject = services.directory.subject_in(caller, session_id)
+    if subject is None:
+        raise SessionUnknown("There is no such session of yours, or it is closed.")
+    return subject
+
+
+async def run_call(
+    services: Services,
+    slots: Semaphore,
+    subject: Subject,
+    tool_name: str,
+    arguments: dict[str, Any],
+    *,
+    key: str | None = None,
+    transfer: bool = False,
+    upload: StoredArtifact | None = None,
+) -> Outcome:
+    """Submit a call and wait until it has ended, needs approval, or has taken longer than its tool may.
+
+    Takes one of `slots` only to submit it: a thread works for that long. `key`: the same key again returns the same call's
+    outcome. `transfer`, `upload`: as for `Pipeline.submit`.
+
+    Raises:
+        Fault: as `Pipeline.submit`.
+    """
+    submit = partial(services.pipeline.submit, tool_name, arguments, subject)
+    async with slots:
+        outcome = await to_thread.run_sync(lambda: submit(runtime_tool_call_id=key, transfer=transfer, upload=upload))
+    if not isinstance(outcome, Queued):
+        return outcome
+    tool = services.registry.of(subject.tenant_id).find(tool_name)
+    return await services.results.wait(outcome, subject, call_timeout_s(tool) if tool else 0.0)
