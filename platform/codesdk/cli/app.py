@@ -59,7 +59,7 @@ Policies = Annotated[
         "--policies",
         parser=parse_path,
         metavar="PATH",
-        help="Directory of the policy bundle.",
+        help="Directory of the policy bundle, or the name of a shipped one: default, demo, sandbox.",
         envvar="CODESDK_POLICIES_DIR",
     ),
 ]

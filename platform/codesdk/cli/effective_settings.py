@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from codesdk.settings import Settings, read_settings
+from codesdk.settings import Settings, read_settings, shipped_policies
 
 
 def load_settings(
@@ -17,7 +17,7 @@ def load_settings(
     Raises:
         SettingWrong: names the invalid setting.
     """
-    given = {"data_dir": _absolute(data_dir), "policies_dir": _absolute(policies), "port": port, **more}
+    given = {"data_dir": _absolute(data_dir), "policies_dir": _policies(policies), "port": port, **more}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     # Children run in other directories: a relative path must mean the same place there.
     return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})
@@ -34,6 +34,12 @@ def _environment_value(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _policies(path: Path | None) -> Path | None:
+    """The directory, or the shipped bundle of that name."""
+    shipped = shipped_policies(str(path)) if path is not None and not path.exists() else None
+    return shipped or _absolute(path)
 
 
 def _absolute(path: Path | None) -> Path | None:

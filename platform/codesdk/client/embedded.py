@@ -14,6 +14,8 @@ from codesdk.client.aio.client import AsyncClient
 from codesdk.client.sync.client import Client
 from codesdk.errors import ExitCode, Fault
 
+SANDBOX = "sandbox"
+"""The shipped bundle for applications whose own code makes the calls."""
 STOP_S = 60.0
 """Seconds for an orderly stop: the worker drains for ten, and removes the sandboxes."""
 _MODULE = "codesdk.cli.stack.daemon"
@@ -21,7 +23,7 @@ _MAX_REASON_CHARS = 4000
 
 
 class StartFailed(Fault):
-    """CodeSDK could not be started in this process's name."""
+    """CodeSDK could not be started as a child of this process."""
 
     code = "START_FAILED"
     status = 503
@@ -77,7 +79,7 @@ class AsyncEmbeddedClient(AsyncClient):
 def embedded(
     *,
     data_dir: str | Path | None = None,
-    policies: str | Path | None = None,
+    policies: str | Path = SANDBOX,
     profile: str | None = None,
     sandbox: str | None = None,
 ) -> EmbeddedClient:
@@ -87,7 +89,8 @@ def embedded(
 
     Args:
         data_dir: directory of database, keys and logs. None: `CODESDK_DATA_DIR`, else the user's state directory.
-        policies: directory of the policy. None: the shipped default.
+        policies: directory of a policy bundle, or the name of a shipped one. `sandbox` allows what stays in the sandbox, and
+            asks about the network.
         profile: the profile whose image is built first. None: `default`.
         sandbox: `docker`, `local` (processes behind bubblewrap) or `plain` (no isolation). None: the setting.
 
@@ -100,7 +103,7 @@ def embedded(
 async def async_embedded(
     *,
     data_dir: str | Path | None = None,
-    policies: str | Path | None = None,
+    policies: str | Path = SANDBOX,
     profile: str | None = None,
     sandbox: str | None = None,
 ) -> AsyncEmbeddedClient:

@@ -10,6 +10,15 @@ from codesdk.settings.settings import (
     SettingWrong,
     default_data_dir,
     read_settings,
+    shipped_policies,
 )
 
-__all__ = ["DataDirUnusable", "PortTaken", "SettingWrong", "Settings", "default_data_dir", "read_settings"]
+__all__ = [
+    "DataDirUnusable",
+    "PortTaken",
+    "SettingWrong",
+    "Settings",
+    "default_data_dir",
+    "read_settings",
+    "shipped_policies",
+]

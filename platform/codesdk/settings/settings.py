@@ -69,6 +69,12 @@ def _shipped(name: str) -> Path:
     return checkout if checkout.is_dir() else _PACKAGE / "_data" / name
 
 
+def shipped_policies(name: str) -> Path | None:
+    """The directory of the policy bundle of that name that ships with the product; None if there is none."""
+    found = _shipped("policies") / name
+    return found if name.isidentifier() and found.is_dir() else None
+
+
 class PolicyTests(StrEnum):
     """What becomes of policy files that fail their own tests."""
 

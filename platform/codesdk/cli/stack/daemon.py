@@ -26,7 +26,10 @@ def daemon(
     *,
     data_dir: DataDir = None,
     policies: Annotated[
-        Path | None, typer.Option("--policies", parser=parse_path, help="Directory of the policy.")
+        Path | None,
+        typer.Option(
+            "--policies", parser=parse_path, help="Directory of the policy bundle, or the name of a shipped one."
+        ),
     ] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = None,
     profile: Annotated[
