@@ -55,6 +55,7 @@ CLOCK_OWNERS = {
     "sandbox": "deadlines of the engine's and the runner's edge, which run without the rest of the product",
     "provision": "starts programs and waits for them, before there is any service",
     "cli": "the process that a person looks at",
+    "client/sync/runtime.py": "pauses between two attempts, in the application's own process",
     "worker/calls/listener.py": "spaces out the heartbeats of RQ's loop, which keeps its own time",
 }
 ENVIRONMENT_OWNERS = {
@@ -62,6 +63,7 @@ ENVIRONMENT_OWNERS = {
     "sandbox/runner": "a program of its own inside the container: the image's ENV is handed to execs",
     "provision": "looks for programs and engines, before there are settings",
     "cli": "hands its environment on to the processes that it starts",
+    "client": "runs in the application's own process, which names its API there, and starts git",
     "worker/__main__.py": "a process's entrance: DOCKER_HOST is Docker's variable",
     "tools/fetch_program.py": "a program of its own inside the sandbox: the runner names its proxy there",
 }

@@ -22,7 +22,9 @@ CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 COMMAND = re.compile(r"(?<![\w/.-])(?:\.venv/bin/)?codesdk (?=[a-z])([^`#\n]+)")
 VARIABLE = re.compile(r"\bCODESDK_[A-Z_]+\b")
 ELSEWHERE = {"CODESDK_CACHE", "CODESDK_DEBUG", "CODESDK_CREDENTIALS_DIR", "CODESDK_TOKEN", "CODESDK_URL"} | {
-    "CODESDK_CLIENT_WAIT_S"
+    "CODESDK_CLIENT_WAIT_S",
+    "CODESDK_API_URL",
+    "CODESDK_API_KEY",
 }
 """Variables that are no settings; each must be read somewhere in the source."""
 COMMANDS = typer.main.get_command(app).commands

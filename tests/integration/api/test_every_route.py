@@ -78,7 +78,10 @@ NAMES_NONE = {
 }
 """What is done in the caller's tenant and is refused for no other's sake."""
 FILES = "/v1/sessions/{session_id}/files"
-OWN_ONLY = {("POST", "/v1/sessions/{session_id}/tokens")} | {route for route in ROUTES if route[1].startswith(FILES)}
+CALLS = "/v1/sessions/{session_id}/calls"
+OWN_ONLY = {("POST", "/v1/sessions/{session_id}/tokens"), ("POST", CALLS)} | {
+    route for route in ROUTES if route[1].startswith(FILES)
+}
 """What not even a colleague with the permission may do: see `test_sessions` and `test_files` for who may."""
 NO_TENANTS = {route for route in ROUTES if route[1].startswith(("/v1/hosts", "/v1/mcp-servers", "/metrics"))}
 """What is done to things of the installation: the reach of the instance is all that it takes."""
@@ -181,6 +184,7 @@ class World:
             ("PATCH", "/v1/quotas"): {"limits": {"sessions": 10_000}},
             ("POST", "/v1/principals"): {"name": "somebody", "roles": ["auditor"]},
             ("PATCH", "/v1/principals/{principal_id}/groups"): {"join": ["walkers"]},
+            ("POST", CALLS): {"tool": "workspace.list", "detach": True},
             ("POST", f"{FILES}/move"): {"source": "a", "target": "b"},
             ("POST", "/v1/webhooks"): ENDPOINT,
             ("POST", "/v1/webhooks/{endpoint_id}/rotate"): {},
