@@ -167,7 +167,7 @@ class GuardedRoute(APIRoute):
                 if not isinstance(rule, Action):
                     return await handle(request)
                 slots = cast("TenantSlots", request.app.state.tenant_slots)
-                async with slots.of(request.state.principal.tenant_id, request.method, self.path):
+                async with slots.hold(request.state.principal.tenant_id, request.method, self.path):
                     return await handle(request)
             except (Fault, HTTPException, RequestValidationError):
                 raise

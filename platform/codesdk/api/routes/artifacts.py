@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, cast
 from urllib.parse import quote
 
 import anyio
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.api.download import ByteRange, Download, Unsatisfiable, parse_range
+from codesdk.api.unfinished_uploads import UnfinishedUploads
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
@@ -47,8 +49,9 @@ async def put_artifact(
     if session_id is not None:
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
-    with services.artifacts.spool() as spool:
-        await _receive(request, spool)
+    uploads = cast("UnfinishedUploads", request.app.state.unfinished_uploads)
+    with uploads.upload(caller.tenant_id) as count, services.artifacts.spool() as spool:
+        await _receive(request, spool, count)
         artifact = await to_thread.run_sync(
             lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
         )
@@ -118,7 +121,7 @@ def delete_artifact(artifact_id: str, caller: Caller, services: ServicesDep) -> 
     return services.artifacts.delete(caller.tenant_id, artifact_id, keep)
 
 
-async def _receive(request: Request, spool: Spool) -> None:
+async def _receive(request: Request, spool: Spool, count: Callable[[int], None]) -> None:
     gathered = bytearray()
     body = request.stream()
     try:
@@ -126,6 +129,7 @@ async def _receive(request: Request, spool: Spool) -> None:
             with anyio.fail_after(RECEIVE_TIMEOUT_S):
                 piece = await anext(body, None)
             if piece is not None:
+                count(len(piece))
                 gathered += piece
             if gathered and (piece is None or len(gathered) >= CHUNK_BYTES):
                 # One thread hop per MiB instead of one per network read.
