@@ -148,7 +148,7 @@ def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack
         return poller
 
     poller = helpers.within(go(), 20.0)
-    assert readers._readers == set()
+    assert readers._readers == {}
     assert poller._waiting == {}
 
 

@@ -187,7 +187,7 @@ def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch)
         await stream({}, receive, send)
 
     helpers.within(go(), 5.0)
-    assert readers._readers == set()
+    assert readers._readers == {}
     assert stack.services.tail._subscriptions == {}
 
 
