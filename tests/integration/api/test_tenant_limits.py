@@ -20,7 +20,14 @@ SSE = {"Accept": "text/event-stream"}
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
     root = tmp_path_factory.mktemp("limits")
-    with running(root, 10.0, streams_of_tenant=STREAMS, upload_bytes_of_tenant=UPLOAD_BYTES) as built:
+    apps = []
+
+    def keep(app):
+        apps.append(app)
+        return app
+
+    with running(root, 10.0, keep, streams_of_tenant=STREAMS, upload_bytes_of_tenant=UPLOAD_BYTES) as built:
+        built.app = apps[0]
         yield built
 
 
@@ -48,12 +55,11 @@ def reads(client, path):
 
 
 def test_unfinished_uploads_above_the_tenants_limit_are_refused_and_others_are_not(stack):
-    begun, stop = threading.Event(), threading.Event()
+    stop = threading.Event()
     answers = []
 
     def slow():
         yield bytes(UPLOAD_BYTES)
-        begun.set()
         stop.wait(20)
         yield b"x"
 
@@ -62,19 +68,14 @@ def test_unfinished_uploads_above_the_tenants_limit_are_refused_and_others_are_n
         sending = threading.Thread(target=lambda: answers.append(client.post("/v1/artifacts", content=slow())))
         sending.start()
         try:
-            assert begun.wait(20)
-            wait_for(lambda: refused_upload(client) is not None, "the upload to arrive", 20.0)
-            refused = refused_upload(client)
-            assert refused["code"] == "TOO_MANY_UPLOAD_BYTES"
-            assert "CODESDK_UPLOAD_BYTES_OF_TENANT" in refused["advice"]
+            uploads = stack.app.state.unfinished_uploads
+            wait_for(lambda: uploads._bytes.total() == UPLOAD_BYTES, "the upload to arrive", 20.0)
+            refused = client.post("/v1/artifacts", content=b"x")
+            assert (refused.status_code, refused.json()["code"]) == (429, "TOO_MANY_UPLOAD_BYTES")
+            assert "CODESDK_UPLOAD_BYTES_OF_TENANT" in refused.json()["advice"]
             assert other.post("/v1/artifacts", content=b"x").status_code == 201
         finally:
             stop.set()
             sending.join(20)
         assert [answer.status_code for answer in answers] == [429]  # it is itself above the limit with its last byte
         assert client.post("/v1/artifacts", content=b"x").status_code == 201
-
-
-def refused_upload(client):
-    answer = client.post("/v1/artifacts", content=b"x")
-    return answer.json() if answer.status_code == 429 else None
