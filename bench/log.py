@@ -36,7 +36,7 @@ from codesdk.api.cursor import StartPosition
 from codesdk.api.event_stream import EventStream, OpenStreams
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, TenantId
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import EventDraft, EventLog
@@ -286,7 +286,7 @@ def streams(bench: Bench) -> dict[str, float]:
 async def _streams(bench: Bench) -> dict[str, float]:
     session = bench.session()
     tail = Tail(bench.log, bench.hints, SystemClock(), 0.5)
-    readers = OpenStreams()
+    readers = OpenStreams(0)
     seen: list[float] = []
     ends = [Reader(seen) for _ in range(READERS)]
     gc.collect()
@@ -294,7 +294,13 @@ async def _streams(bench: Bench) -> dict[str, float]:
     tasks = [
         asyncio.create_task(
             EventStream(
-                log=bench.log, tail=tail, readers=readers, session=session, begin=StartPosition("e", 0, None), head=0
+                log=bench.log,
+                tail=tail,
+                readers=readers,
+                tenant=TenantId("ten"),
+                session=session,
+                begin=StartPosition("e", 0, None),
+                head=0,
             )({}, end.receive, end.send)  # type: ignore[arg-type]
         )
         for end in ends

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Annotated, Any, cast
 
-from anyio import Semaphore, to_thread
+from anyio import to_thread
 from fastapi import Depends, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
@@ -196,10 +197,10 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-def slots_of(request: Request, path: str = "") -> Semaphore:
-    """The slots of the caller's tenant for the route of that path; without one, those of most routes."""
+def slots_of(request: Request, path: str = "") -> AbstractAsyncContextManager[None]:
+    """A slot of the caller's tenant for the route of that path, to be entered once; without one, of most routes."""
     slots = cast("TenantSlots", request.app.state.tenant_slots)
-    return slots.of(request.state.principal.tenant_id, request.method, path)
+    return slots.hold(request.state.principal.tenant_id, request.method, path)
 
 
 def guarded_router() -> APIRouter:

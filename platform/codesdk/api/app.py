@@ -20,6 +20,7 @@ from codesdk.api.problems import install_handlers
 from codesdk.api.routes import ROUTERS
 from codesdk.api.routes.approval_pages import answer_throttle
 from codesdk.api.tenant_slots import TenantSlots
+from codesdk.api.unfinished_uploads import UnfinishedUploads
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
@@ -74,7 +75,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         link=deciding if settings.trust_clients else shown,
         shown=shown,  # agents read it, and no agent may decide
     )
-    readers = OpenStreams()
+    readers = OpenStreams(settings.streams_of_tenant)
     delivery_workers = services.outbound.delivery_workers(base_url)
 
     @asynccontextmanager
@@ -110,6 +111,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.mcp = mcp
     app.state.readers = readers
     app.state.tenant_slots = TenantSlots()
+    app.state.unfinished_uploads = UnfinishedUploads(settings.upload_bytes_of_tenant)
     app.state.answer_throttle = answer_throttle(services.clock)
     app.state.poller = FeedPoller(services.approvals.feeds, settings.poll_s)
     app.state.stop = stop

@@ -119,7 +119,7 @@ class ApprovalStream(Response):
         """Stream until the reader disconnects or is disconnected."""
         del scope
         place = _StreamReader()
-        with self._readers.track(place):
+        with self._readers.track(place, self._tenant):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, place))
 

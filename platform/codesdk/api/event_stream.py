@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from codesdk.api.cursor import StartPosition, encode_cursor
 from codesdk.domain.events import Event
-from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.domain.ids import SessionId, TenantId, ToolCallId
 from codesdk.errors import Fault
 from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
@@ -141,20 +141,41 @@ class OpenStream(Protocol):
         ...
 
 
+class TooManyStreams(Fault):
+    """The tenant has as many open streams as it may have at once."""
+
+    code = "TOO_MANY_STREAMS"
+    retryable = True
+    status = 429
+    retry_after_s = HEARTBEAT_S
+
+
 class OpenStreams:
     """The open streams of this process. Closing them lets the process stop without waiting for its readers."""
 
-    def __init__(self) -> None:
-        self._readers: set[OpenStream] = set()
+    def __init__(self, of_tenant: int) -> None:
+        """`of_tenant`: streams that a tenant may have at once; 0: no limit."""
+        self._of_tenant = of_tenant
+        self._readers: dict[OpenStream, TenantId] = {}
 
     @contextmanager
-    def track(self, reader: OpenStream) -> Iterator[None]:
-        """Track a reader within the block."""
-        self._readers.add(reader)
+    def track(self, reader: OpenStream, tenant: TenantId) -> Iterator[None]:
+        """Track a tenant's reader within the block. Use on the event loop, before the response starts.
+
+        Raises:
+            TooManyStreams: the tenant has its maximum of open streams.
+        """
+        if self._of_tenant and sum(other == tenant for other in self._readers.values()) >= self._of_tenant:
+            raise TooManyStreams(
+                f"The tenant has {self._of_tenant} open streams, and may have no more at once.",
+                advice="Close streams that nobody reads, read pages instead, or raise `CODESDK_STREAMS_OF_TENANT`.",
+                details={"limit": self._of_tenant},
+            )
+        self._readers[reader] = tenant
         try:
             yield
         finally:
-            self._readers.discard(reader)
+            del self._readers[reader]
 
     def close(self) -> None:
         """Disconnect all readers. They reconnect to the next process with their last ids."""
@@ -171,6 +192,7 @@ class EventStream(Response):
         log: EventLog,
         tail: Tail,
         readers: OpenStreams,
+        tenant: TenantId,
         session: SessionId,
         begin: StartPosition,
         head: int,
@@ -189,6 +211,7 @@ class EventStream(Response):
         self._log = log
         self._tail = tail
         self._readers = readers
+        self._tenant = tenant
         self._session = session
         self._begin = begin
         self._after = begin.after
@@ -202,7 +225,7 @@ class EventStream(Response):
         """Stream until the reader disconnects or is disconnected."""
         del scope
         inbox = EventBuffer(self._begin.epoch, self._inbox_limit, self._until.call if self._until else None)
-        with self._readers.track(inbox):
+        with self._readers.track(inbox, self._tenant):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, inbox))
 

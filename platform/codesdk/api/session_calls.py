@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
-from anyio import Semaphore, to_thread
+from anyio import to_thread
 from fastapi import Request
 
 from codesdk.api.problems import InvalidRequest
@@ -52,7 +53,7 @@ def own_subject(services: Services, caller: Principal, session_id: str) -> Subje
 
 async def run_call(
     services: Services,
-    slots: Semaphore,
+    slot: AbstractAsyncContextManager[None],
     subject: Subject,
     tool_name: str,
     arguments: dict[str, Any],
@@ -63,14 +64,14 @@ async def run_call(
 ) -> Outcome:
     """Submit a call and wait until it has ended, needs approval, or has taken longer than its tool may.
 
-    Takes one of `slots` only to submit it: a thread works for that long. `key`: the same key again returns the same call's
+    Takes the slot only to submit it: a thread works for that long. `key`: the same key again returns the same call's
     outcome. `transfer`, `upload`: as for `Pipeline.submit`.
 
     Raises:
         Fault: as `Pipeline.submit`.
     """
     submit = partial(services.pipeline.submit, tool_name, arguments, subject)
-    async with slots:
+    async with slot:
         outcome = await to_thread.run_sync(lambda: submit(runtime_tool_call_id=key, transfer=transfer, upload=upload))
     if not isinstance(outcome, Queued):
         return outcome

@@ -210,6 +210,10 @@ class Settings(BaseSettings):
     """The same limit for all sessions of a tenant together."""
     asks_waiting: int = Field(default=100, ge=0)
     """Calls of one session that may wait for approval at once, so that it can't use up `quota_queued_calls`."""
+    streams_of_tenant: int = Field(default=1000, ge=0)
+    """Event streams that a tenant may have open at once on one API process; 0: no limit."""
+    upload_bytes_of_tenant: int = Field(default=20 * 1024**3, ge=0)
+    """Bytes of a tenant's unfinished uploads together on one API process; 0: no limit."""
     log_bytes_per_s: int = Field(default=1024**2, ge=0)
     """Bytes per second by which one session's log and calls may grow in the long run; 0: no limit."""
     log_burst_bytes: int = Field(default=64 * 1024**2, gt=0)

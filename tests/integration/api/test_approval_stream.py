@@ -123,7 +123,7 @@ def test_a_reader_that_may_not_see_approvals_any_more_is_sent_away(stack, watch,
 
 def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack, helpers, monkeypatch):
     monkeypatch.setattr(streams, "SEND_TIMEOUT_S", 0.2)
-    readers, tenant = streams.OpenStreams(), stack.open_session()[0].tenant_id
+    readers, tenant = streams.OpenStreams(0), stack.open_session()[0].tenant_id
 
     async def go():
         poller = FeedPoller(stack.services.approvals.feeds, 0.05)
@@ -148,7 +148,7 @@ def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack
         return poller
 
     poller = helpers.within(go(), 20.0)
-    assert readers._readers == set()
+    assert readers._readers == {}
     assert poller._waiting == {}
 
 

@@ -125,7 +125,8 @@ def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_plac
         stream = streams.EventStream(
             log=stack.services.log,
             tail=stack.services.tail,
-            readers=streams.OpenStreams(),
+            readers=streams.OpenStreams(0),
+            tenant=session.tenant_id,
             session=session.id,
             begin=StartPosition(epoch, 0, None),
             head=head,
@@ -163,13 +164,14 @@ def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch)
     monkeypatch.setattr(streams, "SEND_TIMEOUT_S", 0.2)
     session, _ = stack.open_session()
     epoch, head = stack.services.log.position(session.id)
-    readers = streams.OpenStreams()
+    readers = streams.OpenStreams(0)
 
     async def go():
         stream = streams.EventStream(
             log=stack.services.log,
             tail=stack.services.tail,
             readers=readers,
+            tenant=session.tenant_id,
             session=session.id,
             begin=StartPosition(epoch, 0, None),
             head=head,
@@ -185,7 +187,7 @@ def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch)
         await stream({}, receive, send)
 
     helpers.within(go(), 5.0)
-    assert readers._readers == set()
+    assert readers._readers == {}
     assert stack.services.tail._subscriptions == {}
 
 
@@ -324,7 +326,8 @@ def test_a_slow_reader_of_large_events_is_sent_away_before_it_fills_the_memory(s
         stream = streams.EventStream(
             log=stack.services.log,
             tail=stack.services.tail,
-            readers=streams.OpenStreams(),
+            readers=streams.OpenStreams(0),
+            tenant=session.tenant_id,
             session=session.id,
             begin=StartPosition(epoch, 0, None),
             head=head,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.api.routes import policy_versions
+from codesdk.policy.rollout import version_service
 from codesdk.tenancy.principal import Role
 
 CALL = {"tool": "workspace.write", "input": {"path": "a", "content": ""}}
@@ -93,6 +94,16 @@ def test_what_fails_is_not_promoted(author, files, code):
     answer = author.post("/v1/policy/promote", json={"files": files})
     assert answer.status_code == 422
     assert answer.json()["code"] == code or code == "INVALID_REQUEST"
+    assert author.get("/v1/policy/versions").json()["pinned"] is None
+
+
+def test_tests_that_take_too_long_together_are_ended_and_nothing_is_promoted(author, monkeypatch):
+    assert author.post("/v1/policy/promote", json={"files": FILES}).status_code == 200
+    assert author.post("/v1/policy/rollback", json={"to_files": True}).status_code == 200
+    monkeypatch.setattr(version_service, "TESTS_LIMIT_S", 0.0)
+    answer = author.post("/v1/policy/promote", json={"files": FILES})
+    assert (answer.status_code, answer.json()["code"]) == (422, "POLICY_TESTS_TOO_SLOW")
+    assert "codesdk policy test" in answer.json()["advice"]
     assert author.get("/v1/policy/versions").json()["pinned"] is None
 
 

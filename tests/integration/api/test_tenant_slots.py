@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
-from codesdk.api.tenant_slots import AT_ONCE
+from codesdk.api.tenant_slots import AT_ONCE, OWN_THREADS, SHARED_THREADS
 from codesdk.tenancy.principal import Role
 from stage import wait_for
 
@@ -59,6 +60,28 @@ def test_slow_requests_of_one_tenant_leave_threads_to_the_others(stack, monkeypa
             busy.end.set()
         assert {answer.result(DEADLINE_S).status_code for answer in answers} == {200}
     assert busy.most == AT_ONCE
+
+
+def test_several_busy_tenants_leave_threads_to_another(stack, monkeypatch):
+    sessions = stack.services.sessions
+    busy_ones = dict(stack.principal(Role.OPERATOR, tenant=f"slots-busy-{at}") for at in range(4))
+    tenants = {principal.tenant_id for principal in busy_ones}
+    other = stack.key(Role.OPERATOR, tenant="slots-other")
+    busy = Busy(sessions.listing, lambda tenant, _limit: tenant in tenants)
+    monkeypatch.setattr(sessions, "listing", busy)
+    most = SHARED_THREADS + OWN_THREADS * len(tenants)
+    with ExitStack() as opened:
+        clients = [opened.enter_context(stack.http(key)) for key in busy_ones.values()]
+        others = opened.enter_context(stack.http(other))
+        senders = opened.enter_context(ThreadPoolExecutor(AT_ONCE * len(clients)))
+        try:
+            answers = [senders.submit(client.get, "/v1/sessions") for _ in range(AT_ONCE) for client in clients]
+            wait_for(lambda: busy.most == most, "as many as may run", DEADLINE_S)
+            assert others.get("/v1/sessions", timeout=DEADLINE_S / 2).json() == {"sessions": []}
+        finally:
+            busy.end.set()
+        assert {answer.result(DEADLINE_S).status_code for answer in answers} == {200}
+    assert busy.most == most < THREADS
 
 
 def test_comparisons_of_one_tenant_run_one_after_the_other_and_hold_up_nothing_else(stack, monkeypatch):

@@ -7,11 +7,12 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import Call, decide, load_bundle
+from codesdk.policy.shell.command_analysis import analyze_line
 from codesdk.policy.shell.parser import Script
 
 from .conftest import EXEC, FIXTURES, TOOLS, cases, decide_line, subject
@@ -287,3 +288,45 @@ def test_a_rare_way_to_run_something_is_not_allowed_by_a_blanket_rule(line, writ
         "- {id: no-rm, effect: deny, tool: workspace.exec, command: {any_of: [[rm, ...]]}}\n"
     )
     assert decide_line(bundle, line, PermissionMode.YOLO).effect is not Effect.ALLOW
+
+
+PLAIN_WORDS = st.sampled_from([
+    *("ls", "git", "log", "-n", "--x=y", "a=b", "x+=1", "1", "--", "+", "^a", "%1", "a:b", "/bin/ls", "./a", "1,80p"),
+    *("'q'", '"d d"', "'|'", '";"', "''", "'a\nb'", "'ls && rm x'", "bash", "-c", "eval", "sudo", "env", "cd", "read"),
+    *("break", "exit", "export", "declare", "unset", "if", "then", "fi", "do", "done", "time", "coproc", "find", "-exec"),
+    *("-print0", "xargs", "-0", "rm", "sed", "awk", "nice", "timeout", "exec", "command", "source", "set", "test"),
+])  # fmt: skip
+CONNECTORS = st.sampled_from([" ", " ", " ", "  ", " && ", " || ", " | ", "; ", ";", "|", "&&"])
+
+
+@given(st.lists(st.tuples(CONNECTORS, PLAIN_WORDS), min_size=1, max_size=8))
+@settings(max_examples=2000, deadline=None)
+def test_a_plain_line_is_read_without_the_parser_as_with_it(parts):
+    line = "".join(connector + word for connector, word in parts).lstrip(" ;|&")
+    assume(Script(line).plain)
+    assert Script(line + "\n").plain == ()  # a newline needs the parser
+    assert facts(line) == facts(line + "\n")
+
+
+def facts(line):
+    views = analyze_line(line)
+    allowed = (
+        None
+        if views.allow_view is None
+        else [(each.words, each.assignments, each.context) for each in views.allow_view]
+    )
+    return allowed, [(each.words, each.assignments) for each in views.seen], views.refusal, views.opaque
+
+
+@pytest.mark.parametrize(
+    "line", ["a=b", "ls; a=b", "x+=1 ls", "time ls", "if ls; then ls; fi", "find . -print0 | xargs -0 ls"]
+)
+def test_a_line_of_plain_words_that_is_no_list_of_commands_needs_the_parser(line):
+    assert Script(line).plain == ()
+
+
+def test_a_list_of_plain_and_quoted_words_is_split_at_its_connectors_only():
+    commands = Script("cd a && git log 'x | y' | head -5; ls \"a;b\" || pwd").plain
+    assert [[word.text for word in command.words] for command in commands] == [
+        ["cd", "a"], ["git", "log", "x | y"], ["head", "-5"], ["ls", "a;b"], ["pwd"],
+    ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, cast
 
 import anyio
 from anyio import to_thread
@@ -12,9 +13,11 @@ from starlette.requests import ClientDisconnect
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.api.download import ByteRange, Download, Unsatisfiable, attachment_headers, parse_range
+from codesdk.api.unfinished_uploads import UnfinishedUploads
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
+from codesdk.domain.ids import TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
@@ -47,7 +50,7 @@ async def put_artifact(
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
     with services.artifacts.spool() as spool:
-        await receive_body(request, spool)
+        await receive_body(request, caller.tenant_id, spool)
         artifact = await to_thread.run_sync(
             lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
         )
@@ -109,12 +112,19 @@ def delete_artifact(artifact_id: str, caller: Caller, services: ServicesDep) -> 
     return services.artifacts.delete(caller.tenant_id, artifact_id, keep)
 
 
-async def receive_body(request: Request, spool: Spool) -> None:
+async def receive_body(request: Request, tenant: TenantId, spool: Spool) -> None:
     """Write the request's body to the spool, in bounded memory.
 
     Raises:
         HTTPException: the client sends nothing for too long, or left. ArtifactTooLarge, ArtifactsUnavailable: as `write`.
+        TooManyUploadBytes: the tenant's unfinished uploads have too many bytes.
     """
+    uploads = cast("UnfinishedUploads", request.app.state.unfinished_uploads)
+    with uploads.upload(tenant) as count:
+        await _receive(request, spool, count)
+
+
+async def _receive(request: Request, spool: Spool, count: Callable[[int], None]) -> None:
     gathered = bytearray()
     body = request.stream()
     try:
@@ -122,6 +132,7 @@ async def receive_body(request: Request, spool: Spool) -> None:
             with anyio.fail_after(RECEIVE_TIMEOUT_S):
                 piece = await anext(body, None)
             if piece is not None:
+                count(len(piece))
                 gathered += piece
             if gathered and (piece is None or len(gathered) >= CHUNK_BYTES):
                 # One thread hop per MiB instead of one per network read.

@@ -131,8 +131,7 @@ async def submit_call(
     A request with the `Idempotency-Key` of an earlier one joins that call.
     """
     key = idempotency_key(request)
-    slots = slots_of(request)
-    async with slots:
+    async with slots_of(request):
         subject, tool, outcome = await to_thread.run_sync(partial(_submit, services, caller, session_id, wanted, key))
     if not wanted.detach:
         waiters = cast("McpHost", request.app.state.mcp).waiters
@@ -141,7 +140,7 @@ async def submit_call(
         )
     if isinstance(outcome, Denied | Finished):
         return _ended_status(tool, outcome)
-    async with slots:
+    async with slots_of(request):
         place = (caller.tenant_id, session_id, outcome.identity.tool_call_id)
         status = await to_thread.run_sync(lambda: _call_status(services, _find(services, *place)))
     where = f"/v1/sessions/{session_id}/calls/{status.tool_call_id}"
@@ -218,6 +217,7 @@ def follow_call(
         log=services.log,
         tail=services.tail,
         readers=cast("OpenStreams", request.app.state.readers),
+        tenant=caller.tenant_id,
         session=session,
         begin=begin,
         head=head,

@@ -56,6 +56,7 @@ def read_events(
             log=services.log,
             tail=services.tail,
             readers=cast("OpenStreams", request.app.state.readers),
+            tenant=caller.tenant_id,
             session=session,
             begin=begin,
             head=head,

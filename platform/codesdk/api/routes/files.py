@@ -157,10 +157,11 @@ class SessionFiles:
     async def call(self, tool: str, arguments: dict[str, Any], *, upload: StoredArtifact | None = None) -> Outcome:
         """Make a call of that tool, and wait for it."""
         key = idempotency_key(self.request)
-        slots = slots_of(self.request)
-        async with slots:
+        async with slots_of(self.request):
             subject = await self.subject()
-        return await run_call(self._services, slots, subject, tool, arguments, key=key, transfer=True, upload=upload)
+        return await run_call(
+            self._services, slots_of(self.request), subject, tool, arguments, key=key, transfer=True, upload=upload
+        )
 
     async def content_of(self, result: ToolResult) -> StoredArtifact | None:
         """The bytes that a call read; None if they were not kept."""
@@ -306,7 +307,7 @@ async def _receive(files: SessionFiles, route: str, name: str, *, as_text: bool)
     async with slots_of(files.request, route):
         subject = await files.subject()
         with files.artifacts.spool() as spool:
-            await receive_body(files.request, spool)
+            await receive_body(files.request, subject.tenant_id, spool)
             text = await to_thread.run_sync(_text_of, spool) if as_text else None
             artifact: StoredArtifact | None = None
             if text is None:

@@ -93,3 +93,9 @@ class TestsFailed(Fault):
     code = "POLICY_TESTS_FAILED"
     status = 422
     exit_code = ExitCode.DATA
+
+
+class TestsTooSlow(TestsFailed):
+    """The bundle's tests take too long together, so it can't be promoted."""
+
+    code = "POLICY_TESTS_TOO_SLOW"

@@ -29,6 +29,7 @@ from codesdk.policy.rollout.version_models import (
     NoPreviousVersion,
     ShadowDifference,
     TestsFailed,
+    TestsTooSlow,
     Version,
     VersionAction,
     VersionChange,
@@ -44,6 +45,8 @@ _log = logging.getLogger(__name__)
 
 MAX_FAILURES_SHOWN = 20
 """Number of failing tests that an error lists."""
+TESTS_LIMIT_S = 30.0
+"""Seconds that a bundle's tests may take when it is promoted or rolled back to: they hold a thread of the API."""
 SHORT_HASH = re.compile(r"(?:sha256:)?[0-9a-f]{8,64}")
 """A version's hash or a unique prefix of it, at least eight digits long."""
 MESSAGE_PATH = Path("version")
@@ -72,17 +75,29 @@ def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str] |
     return make_tenant_layer(sources, own, MESSAGE_PATH)
 
 
-def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], *, needed: bool = True) -> int:
+def check_tests(
+    sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], clock: Clock, *, needed: bool = True
+) -> int:
     """Run a bundle's own tests. Return how many passed. `needed` refuses a bundle without tests.
 
     Raises:
         TestsFailed: there are none, or some fail; names the first. PolicyInvalid: a test file is invalid.
+        TestsTooSlow: they take more than `TESTS_LIMIT_S` together.
     """
+    due = clock.monotonic() + TESTS_LIMIT_S
+
+    def check_time() -> None:
+        if clock.monotonic() >= due:
+            raise TestsTooSlow(
+                f"The bundle's tests take more than {TESTS_LIMIT_S:g} s together, so it can't be promoted.",
+                advice="Write fewer tests or shorter commands; `codesdk policy test` runs all of them without this limit.",
+            )
+
     count = len(parse_expectations(sources, MESSAGE_PATH))
     if not count and needed:
         advice = "Write tests for its rules (`codesdk policy test` runs them)."
         raise TestsFailed("The bundle has no tests, so it can't be promoted.", advice=advice)
-    failed = failed_tests(sources, bundle, tools, MESSAGE_PATH)
+    failed = failed_tests(sources, bundle, tools, MESSAGE_PATH, check_time)
     if failed:
         told = [each.message for each in failed[:MAX_FAILURES_SHOWN]]
         said = f"{len(failed)} of {count} tests of the bundle fail, so it can't be promoted: {told[0]}"
@@ -100,6 +115,7 @@ class VersionService:
         self._database = database
         self._writer = writer
         self._ids = ids
+        self._clock = clock
         self._trail = AuditTrail(clock)
         self._known_tools = known_tools
 
@@ -167,7 +183,7 @@ class VersionService:
             VersionUnknown: there is no version with that hash.
         """
         sources, bundle = self._resolve(layer, wanted)
-        check_tests(sources, bundle, tools)
+        check_tests(sources, bundle, tools, self._clock)
 
         def work(unit: Unit) -> None:
             self._save(unit, layer, bundle, sources, by)
@@ -198,7 +214,7 @@ class VersionService:
         sources = self._texts(back)
         bundle = build_layer(layer, sources, self._known_tools)
         try:
-            check_tests(sources, bundle, tools, needed=False)
+            check_tests(sources, bundle, tools, self._clock, needed=False)
         except (TestsFailed, PolicyInvalid) as error:
             if not force:
                 message = f"The previous version fails its own tests today: {error.message}"

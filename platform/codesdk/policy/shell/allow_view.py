@@ -102,7 +102,9 @@ class AllowView:
 
     def _script(self, script: Script, place: _Place) -> None:
         """Collect the commands of a script."""
-        stack = [(script.root, place)]
+        for command in script.plain:
+            self._run(command, place)
+        stack = [] if script.plain else [(script.root, place)]
         while stack:
             node, place = stack.pop()
             kind = node.type
@@ -309,9 +311,10 @@ class AllowView:
                 if place.depth >= MAX_NESTING:
                     raise _Refused("substitutions are nested too deep in it")
                 script = Script(text)
-                if script.too_much or script.root.has_error:
+                if script.too_much or script.has_error:
                     raise _Refused("a substitution in it cannot be parsed")
-                collect_commands(script)
+                if not script.plain:
+                    collect_commands(script)
                 if script.broken or script.embedded:
                     raise _Refused(script.broken or "it nests backquotes")
                 before = len(self._commands)

@@ -114,7 +114,11 @@ class _AskDenyView:
             if not guess:
                 self._exceed("it is too long or too tangled to parse")
             return
-        if script.root.has_error:
+        for command in script.plain:
+            self.command(command, depth, script, guess=guess)
+        if script.plain:
+            return
+        if script.has_error:
             self._mark_opaque("it is not a shell command that can be parsed", guess)
         collect_commands(script)
         self._redirections += script.redirections

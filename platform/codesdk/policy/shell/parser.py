@@ -1,6 +1,7 @@
 """Parses a script into simple commands and here-documents, and reports what is ambiguous.
 
-tree-sitter provides the structure; words are parsed again from the source. Constructs that bash and tree-sitter parse
+A list or pipeline of plain and quoted words is split directly: every shell reads it alike. For any other script, tree-sitter
+provides the structure, and words are parsed again from the source. Constructs that bash and tree-sitter parse
 differently (here-documents, words split by a line continuation, arguments after a redirection) are checked separately.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import cached_property
 from itertools import pairwise
 
 import tree_sitter_bash
@@ -17,7 +19,7 @@ from codesdk.domain.work_budget import WorkBudget
 from codesdk.policy.shell.braces import expand
 from codesdk.policy.shell.commands import MAX_BYTES, SimpleCommand
 from codesdk.policy.shell.conditional_expressions import bracket_words
-from codesdk.policy.shell.words import UNKNOWN, Word, literal_words, unquote
+from codesdk.policy.shell.words import UNKNOWN, Word, literal_commands, unquote
 
 _BASH = Language(tree_sitter_bash.language())
 _UNMETERED_BYTES = 1000
@@ -34,6 +36,15 @@ _FILLERS = {2: "§".encode(), 3: "§x".encode(), 4: "§§".encode()}
 """By length: characters that belong to no name, and of which the first is below U+0100."""
 _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 _LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
+_NEEDS_STRUCTURE = frozenset(
+    [
+        *("if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"),
+        *("function", "time", "coproc"),
+        *("declare", "typeset", "export", "readonly", "local", "unset", "unsetenv"),
+        "xargs",  # what it gets depends on the command in front of it
+    ]
+)
+"""Names that make a list of plain words more than a list of commands: reserved words, declarations."""
 _HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
 _ESCAPED = re.compile(r"\\[\\`$]")
 _EXPANSION = re.compile(r"`|\$[A-Za-z0-9_@*#?$!({\[-]|\\\n")
@@ -108,9 +119,8 @@ class Script:
     def __init__(self, text: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
         self._ascii = text if len(text) == len(self.source) else None
-        tree = _parse(_grammar_source(self.source))
-        self.too_much = tree is None
-        self.root = (tree or Parser(_BASH).parse(b"")).root_node
+        self.plain = _plain_commands(text) if len(self.source) <= MAX_BYTES else ()
+        """All its commands, in order, if it needs no parser; otherwise none."""
         self.commands: dict[int, SimpleCommand] = {}
         """Commands by node id."""
         self.separate: set[int] = set()
@@ -126,10 +136,29 @@ class Script:
         """Scripts that tree-sitter does not parse: backquotes in here-documents, expansions and backquotes."""
         self.broken = ""
 
+    @cached_property
+    def _tree(self) -> Tree | None:
+        return _parse(_grammar_source(self.source))
+
+    @property
+    def root(self) -> Node:
+        """The root of its tree; of an empty one if it is too much to parse."""
+        return (self._tree or Parser(_BASH).parse(b"")).root_node
+
+    @property
+    def too_much(self) -> bool:
+        """Whether it is too long or too tangled to parse."""
+        return not self.plain and self._tree is None
+
+    @property
+    def has_error(self) -> bool:
+        """Whether it is not a script that can be parsed."""
+        return not self.plain and self.root.has_error
+
     @property
     def is_unreliable(self) -> bool:
         """Whether its commands may be others than those that were collected."""
-        return self.root.has_error or bool(self.broken)
+        return self.has_error or bool(self.broken)
 
     def text(self, start: int, end: int) -> str:
         """Return a slice of the source, by byte offsets."""
@@ -156,6 +185,14 @@ class Script:
     def starts_at_boundary(self, start: int) -> bool:
         """Return whether bash may start a word at the offset."""
         return start == 0 or self.source[start - 1] in _BEFORE_WORD
+
+
+def _plain_commands(text: str) -> tuple[SimpleCommand, ...]:
+    """Return the commands of a list or pipeline whose words are all known; nothing for any other script."""
+    if not text.isascii():
+        return ()
+    commands = tuple([SimpleCommand(tuple(words)) for words in literal_commands(text)])
+    return () if any(command.name in _NEEDS_STRUCTURE for command in commands) else commands
 
 
 def collect_commands(script: Script) -> None:  # noqa: C901 (a branch for each kind of node)
@@ -249,11 +286,11 @@ def _leaves(node: Node) -> list[Node]:
 def _command_parts(script: Script, node: Node) -> tuple[SimpleCommand, list[Node]]:
     """Return a command, and those of its parts that may hold others."""
     start = node.start_byte
-    words = literal_words(script.text(start, node.end_byte))
-    if words:
+    literal = literal_commands(script.text(start, node.end_byte))
+    if len(literal) == 1:
         if script.starts_at_boundary(start):
             script.separate.add(node.id)
-        return SimpleCommand(words), []
+        return SimpleCommand(tuple(literal[0])), []
     return _simple(script, node), [child for child in node.named_children if child.type not in _LEAVES]
 
 

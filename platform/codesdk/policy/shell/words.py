@@ -9,10 +9,13 @@ from typing import NamedTuple
 from codesdk.policy.shell.substitutions import substitution_end
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+^-]+")
-_LITERAL = r"""(?:[A-Za-z0-9_./:=,@%+^-]+|'[^']*'|"[^"$`\\]*")"""
-_LITERAL_WORD = re.compile(_LITERAL)
-_LITERAL_COMMAND = re.compile(rf"(?![A-Za-z0-9_]*\+?=){_LITERAL}(?: +{_LITERAL})*")
-"""Without assignments in front, which contain `=` before anything but a name."""
+_LITERAL = r"""(?:[A-Za-z0-9_./:=,@%+^-]++|'[^']*+'|"[^"$`\\]*+")"""
+_LITERAL_COMMAND = rf"(?![A-Za-z0-9_./:,@%+^-]*+=){_LITERAL}(?: ++{_LITERAL})*+"
+"""The command word has no `=`, which may be an assignment."""
+_CONNECTOR = r"(?:&&|\|\|?|;)"
+_LITERAL_LINE = re.compile(rf"{_LITERAL_COMMAND}(?: *+{_CONNECTOR} *+{_LITERAL_COMMAND})*+")
+_LITERAL_TOKEN = re.compile(rf"{_LITERAL}|{_CONNECTOR}")
+_CONNECTORS = frozenset(("&&", "||", "|", ";"))
 # Characters after which `$` is an expansion; before any other it is literal.
 _EXPANDS = re.compile(r"[A-Za-z0-9_@*#?$!({\[-]")
 # A variable or a number of the shell (`$?`), also with a plain default, a part of it removed or replaced, or its length; a
@@ -75,11 +78,22 @@ UNKNOWN = Word("", dynamic=True)
 """An argument from elsewhere: standard input of `xargs`, a found file."""
 
 
-def literal_words(text: str) -> tuple[Word, ...]:
-    """Return the words of a command that has only plain and wholly quoted ones; nothing if it has any other."""
-    if not _LITERAL_COMMAND.fullmatch(text):
-        return ()
-    return tuple([Word(word[1:-1] if word[0] in "'\"" else word) for word in _LITERAL_WORD.findall(text)])
+def literal_commands(text: str) -> list[list[Word]]:
+    """Return the words of each command of a list or pipeline, in order.
+
+    Nothing if the text has anything but plain and wholly quoted words, blanks, and `&&`, `||`, `|` or `;` between commands.
+    """
+    if not _LITERAL_LINE.fullmatch(text):
+        return []
+    words: list[Word] = []
+    commands = [words]
+    for token in _LITERAL_TOKEN.findall(text):
+        if token in _CONNECTORS:
+            words = []
+            commands.append(words)
+        else:
+            words.append(Word(token[1:-1] if token[0] in "'\"" else token))
+    return commands
 
 
 def unquote(raw: str) -> Word:

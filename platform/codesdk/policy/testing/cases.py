@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -159,14 +159,26 @@ def parse_expectations(sources: BundleTexts, directory: Path) -> list[Expectatio
 
 
 def failed_tests(
-    sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], directory: Path
+    sources: BundleTexts,
+    bundle: Bundle,
+    tools: Mapping[str, ToolFacts],
+    directory: Path,
+    before_each: Callable[[], None] = lambda: None,
 ) -> list[PolicyInvalid]:
     """Run a bundle's own tests. Return a problem for each that fails. `directory` appears in messages.
+
+    `before_each` is called before each test, and may raise to end them.
 
     Raises:
         PolicyInvalid: a test file is invalid.
     """
-    results = run_cases(parse_expectations(sources, directory), tools, bundle, every=False)
+
+    def timed() -> Iterator[Expectation]:
+        for expectation in parse_expectations(sources, directory):
+            before_each()
+            yield expectation
+
+    results = run_cases(timed(), tools, bundle, every=False)
     return [
         PolicyInvalid(
             each.expectation.file, each.expectation.line, 1, f"The test `{each.expectation.name}` fails: {each.problem}"
