@@ -7,6 +7,7 @@ from functools import partial
 
 from starlette.requests import Request
 
+from codesdk.api.event_stream import OpenStreams
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.tool_calls.progress import Attendance, Waiters
 from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome
@@ -16,29 +17,58 @@ MAX_WAIT_S = 600.0
 """Maximum seconds that one request waits: proxies close connections that are silent for longer."""
 
 
+class _Wait:
+    """One request's wait, which ends when the client leaves or the process stops."""
+
+    def __init__(self) -> None:
+        self._stop = asyncio.Event()
+
+    def close(self) -> None:
+        """End the wait, because the process stops: the client asks another one, and the call goes on."""
+        self._stop.set()
+
+    async def closed(self) -> None:
+        """Wait for that."""
+        await self._stop.wait()
+
+
 async def wait_while_connected(
-    request: Request, outcome: Outcome, subject: Subject, *, results: ResultWaiter, waiters: Waiters, wait_s: float
+    request: Request,
+    outcome: Outcome,
+    subject: Subject,
+    *,
+    results: ResultWaiter,
+    waiters: Waiters,
+    streams: OpenStreams,
+    wait_s: float,
 ) -> Outcome:
-    """The call's outcome once it has ended, or as it stands after `wait_s` seconds.
+    """The call's outcome once it has ended, or as it stands after `wait_s` seconds or when the process stops.
 
     If the client disconnects, the call ends like one whose MCP client left: unless somebody else waits for it, or joins
     it within the grace.
+
+    Raises:
+        TooManyStreams: the tenant has its maximum of streams and waits; the call goes on.
     """
     if isinstance(outcome, Denied | Finished):
         return outcome
     call = outcome.identity.tool_call_id
-    attendance = Attendance(waiters, call, partial(waiters.abandon, call, subject))
-    wait = asyncio.create_task(results.wait(outcome, subject, wait_s))
-    leave = asyncio.create_task(_disconnected(request))
-    try:
-        await asyncio.wait((wait, leave), return_when=asyncio.FIRST_COMPLETED)
-        return wait.result() if wait.done() else outcome  # if the client has left, nobody reads it
-    finally:
-        attendance.change(connected=wait.done())
-        attendance.end()
-        for task in (wait, leave):
-            task.cancel()
-        await asyncio.gather(wait, leave, return_exceptions=True)
+    here = _Wait()
+    with streams.track(here, subject.tenant_id):
+        attendance = Attendance(waiters, call, partial(waiters.abandon, call, subject))
+        wait = asyncio.create_task(results.wait(outcome, subject, wait_s))
+        left = asyncio.create_task(_disconnected(request))
+        stopped = asyncio.create_task(here.closed())
+        tasks = (wait, left, stopped)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return wait.result() if wait.done() else outcome
+        finally:
+            attendance.change(connected=wait.done() or stopped.done())
+            attendance.end()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _disconnected(request: Request) -> None:

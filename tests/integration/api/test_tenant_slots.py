@@ -120,3 +120,31 @@ def test_a_body_that_does_not_come_holds_no_slot(stack):
         finally:
             stop.set()
         assert {answer.result(DEADLINE_S).status_code for answer in answers} == {422}
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_uploads_that_end_take_threads_of_the_same_share(stack, monkeypatch, count):
+    sessions, artifacts = stack.services.sessions, stack.services.artifacts
+    busy_ones = dict(stack.principal(Role.OPERATOR, tenant=f"slots-ends-{count}-{at}") for at in range(count))
+    tenants = {principal.tenant_id for principal in busy_ones}
+    other = stack.key(Role.OPERATOR, tenant=f"slots-ends-other-{count}")
+    listing = Busy(sessions.listing, lambda tenant, _limit: tenant in tenants)
+    keeping = Busy(lambda *given: keep(*given[:-1], **given[-1]), lambda _spool, tenant, *_: tenant in tenants)
+    keeping.end = listing.end
+    keep = artifacts.keep_spool
+    monkeypatch.setattr(sessions, "listing", listing)
+    monkeypatch.setattr(artifacts, "keep_spool", lambda *given, **more: keeping(*given, more))
+    with ExitStack() as opened:
+        clients = [opened.enter_context(stack.http(key)) for key in busy_ones.values()]
+        others = opened.enter_context(stack.http(other))
+        senders = opened.enter_context(ThreadPoolExecutor(200))
+        try:
+            sent = [senders.submit(client.post, "/v1/artifacts", content=b"x") for _ in range(8) for client in clients]
+            wait_for(lambda: keeping.most >= min(8 * count, SHARED_THREADS), "the ends of uploads", DEADLINE_S)
+            sent += [senders.submit(client.get, "/v1/sessions") for _ in range(AT_ONCE) for client in clients]
+            assert others.get("/v1/sessions", timeout=DEADLINE_S / 2).json() == {"sessions": []}
+            held = listing.most + keeping.most
+        finally:
+            listing.end.set()
+        assert {answer.result(DEADLINE_S).status_code for answer in sent} == {200, 201}
+    assert held <= SHARED_THREADS + OWN_THREADS * count

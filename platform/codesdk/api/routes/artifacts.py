@@ -11,7 +11,7 @@ from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.api.access import Caller, ServicesDep, guarded_router, slots_of
 from codesdk.api.download import ByteRange, Download, Unsatisfiable, attachment_headers, parse_range
 from codesdk.api.unfinished_uploads import UnfinishedUploads
 from codesdk.artifacts import Artifact, StoredArtifact
@@ -47,14 +47,16 @@ async def put_artifact(
     """Store the request's body as an artifact of the tenant, and of the session if one is named."""
     session = None
     if session_id is not None:
-        session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
+        async with slots_of(request):
+            session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
     with services.artifacts.spool() as spool:
         await receive_body(request, caller.tenant_id, spool)
-        artifact = await to_thread.run_sync(
-            lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
-        )
-    await to_thread.run_sync(services.writer.run, lambda unit: services.artifacts.record(unit, artifact))
+        async with slots_of(request):  # only now does it need a thread
+            artifact = await to_thread.run_sync(
+                lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
+            )
+            await to_thread.run_sync(services.writer.run, lambda unit: services.artifacts.record(unit, artifact))
     return artifact
 
 

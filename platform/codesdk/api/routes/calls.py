@@ -136,7 +136,13 @@ async def submit_call(
     if not wanted.detach:
         waiters = cast("McpHost", request.app.state.mcp).waiters
         outcome = await wait_while_connected(
-            request, outcome, subject, results=services.results, waiters=waiters, wait_s=wanted.wait_s
+            request,
+            outcome,
+            subject,
+            results=services.results,
+            waiters=waiters,
+            streams=cast("OpenStreams", request.app.state.readers),
+            wait_s=wanted.wait_s,
         )
     if isinstance(outcome, Denied | Finished):
         return _ended_status(tool, outcome)

@@ -305,14 +305,16 @@ class _Body(NamedTuple):
 
 async def _receive(files: SessionFiles, route: str, name: str, *, as_text: bool) -> _Body:
     async with slots_of(files.request, route):
-        subject = await files.subject()
+        async with slots_of(files.request):
+            subject = await files.subject()
         with files.artifacts.spool() as spool:
             await receive_body(files.request, subject.tenant_id, spool)
-            text = await to_thread.run_sync(_text_of, spool) if as_text else None
             artifact: StoredArtifact | None = None
-            if text is None:
-                keep = partial(files.artifacts.keep_spool, spool, subject.tenant_id, subject.session_id)
-                artifact = await to_thread.run_sync(partial(keep, content_type=_BYTES, name=name))
+            async with slots_of(files.request):  # only now does it need a thread
+                text = await to_thread.run_sync(_text_of, spool) if as_text else None
+                if text is None:
+                    keep = partial(files.artifacts.keep_spool, spool, subject.tenant_id, subject.session_id)
+                    artifact = await to_thread.run_sync(partial(keep, content_type=_BYTES, name=name))
             return _Body(spool.content_hash, spool.size, text, artifact)
 
 
