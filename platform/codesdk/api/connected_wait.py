@@ -41,11 +41,13 @@ async def wait_while_connected(
     waiters: Waiters,
     streams: OpenStreams,
     wait_s: float,
+    joined: bool = False,
 ) -> Outcome:
     """The call's outcome once it has ended, or as it stands after `wait_s` seconds or when the process stops.
 
     If the client disconnects, the call ends like one whose MCP client left: unless somebody else waits for it, or joins
-    it within the grace.
+    it within the grace. A request that `joined` an earlier one's call doesn't end it, because that one may have been told
+    that the call goes on.
 
     Raises:
         TooManyStreams: the tenant has its maximum of streams and waits; the call goes on.
@@ -55,7 +57,7 @@ async def wait_while_connected(
     call = outcome.identity.tool_call_id
     here = _Wait()
     with streams.track(here, subject.tenant_id):
-        attendance = Attendance(waiters, call, partial(waiters.abandon, call, subject))
+        attendance = Attendance(waiters, call, _abandon_nothing if joined else partial(waiters.abandon, call, subject))
         wait = asyncio.create_task(results.wait(outcome, subject, wait_s))
         left = asyncio.create_task(_disconnected(request))
         stopped = asyncio.create_task(here.closed())
@@ -69,6 +71,10 @@ async def wait_while_connected(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _abandon_nothing(*, gone: bool) -> None:
+    """Leave the call as it is."""
 
 
 async def _disconnected(request: Request) -> None:

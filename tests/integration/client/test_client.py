@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from codesdk.client import AsyncClient, CallFailed, Client, ConflictError, NotFoundError, PermissionDeniedError, Session
@@ -219,6 +221,20 @@ def test_a_client_that_disconnects_withdraws_its_call(installation: Installation
     asyncio.run(leave())
     wait_for(lambda: next(iter(session.calls())).state == "completed", "the withdrawal", DEADLINE_S)
     assert session.find_call(next(iter(session.calls())).tool_call_id).code == "CANCELLED"
+
+
+def test_a_detached_call_outlives_a_request_that_joined_it_and_left(installation: Installation) -> None:
+    key = key_of(installation, "joiner")
+    with Client(installation.url, key) as client, client.session() as session:
+        call = session.start_call("workspace.exec", {"command": "hold joined"}, key="joined")
+        wait_for(lambda: installation.ran("hold joined"), "the command", DEADLINE_S)
+        body = {"tool": "workspace.exec", "input": {"command": "hold joined"}, "wait_s": 60}
+        headers = {"Idempotency-Key": "joined"}
+        with installation.http(key) as http, pytest.raises(httpx2.ReadTimeout):
+            http.post(f"/v1/sessions/{session.id}/calls", json=body, headers=headers, timeout=1.0)
+        time.sleep(2)  # longer than the grace
+        installation.release("hold joined")
+        assert session.wait(call).stdout == "hold joined"
 
 
 def test_a_workspace_is_copied_into_the_session(client: Client, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class World:
             return outcome
         return Finished(identity=CALL, result=ToolResult(text="done"))
 
-    async def go(self, wait_s: float = DEADLINE_S) -> Any:
+    async def go(self, wait_s: float = DEADLINE_S, *, joined: bool = False) -> Any:
         request: Any = self
         results: Any = self
         return await wait_while_connected(
@@ -63,11 +63,12 @@ class World:
             waiters=self.waiters,
             streams=self.streams,
             wait_s=wait_s,
+            joined=joined,
         )
 
 
-async def begun(world: World) -> asyncio.Task[Any]:
-    task = asyncio.create_task(world.go())
+async def begun(world: World, *, joined: bool = False) -> asyncio.Task[Any]:
+    task = asyncio.create_task(world.go(joined=joined))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return task
@@ -103,6 +104,18 @@ def test_a_client_that_leaves_withdraws_its_call() -> None:
         await task
         await world.waiters.settle()
         assert world.withdrawn == ["call_1"]
+
+    asyncio.run(go())
+
+
+def test_a_client_that_joined_an_earlier_requests_call_leaves_it_running() -> None:
+    async def go() -> None:
+        world = World()
+        task = await begun(world, joined=True)
+        world.left.set()
+        await task
+        await world.waiters.settle()
+        assert world.withdrawn == []
 
     asyncio.run(go())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from anyio import to_thread
 from fastapi import Query, Request, Response
@@ -132,7 +132,8 @@ async def submit_call(
     """
     key = idempotency_key(request)
     async with slots_of(request):
-        subject, tool, outcome = await to_thread.run_sync(partial(_submit, services, caller, session_id, wanted, key))
+        submitted = await to_thread.run_sync(partial(_submit, services, caller, session_id, wanted, key))
+    outcome, subject = submitted.outcome, submitted.subject
     if not wanted.detach:
         waiters = cast("McpHost", request.app.state.mcp).waiters
         outcome = await wait_while_connected(
@@ -143,9 +144,10 @@ async def submit_call(
             waiters=waiters,
             streams=cast("OpenStreams", request.app.state.readers),
             wait_s=wanted.wait_s,
+            joined=submitted.joined,
         )
     if isinstance(outcome, Denied | Finished):
-        return _ended_status(tool, outcome)
+        return _ended_status(submitted.tool, outcome)
     async with slots_of(request):
         place = (caller.tenant_id, session_id, outcome.identity.tool_call_id)
         status = await to_thread.run_sync(lambda: _call_status(services, _find(services, *place)))
@@ -260,9 +262,16 @@ class _CallEnd:
         return isinstance(self._services.pipeline.find(*self._place, self.call), Denied | Finished)
 
 
-def _submit(
-    services: Services, caller: Principal, session_id: str, wanted: NewCall, key: str | None
-) -> tuple[Subject, str, Outcome]:
+class _Submitted(NamedTuple):
+    outcome: Outcome
+    subject: Subject
+    tool: str
+    """Its dotted name."""
+    joined: bool
+    """Whether the call was made by an earlier request with the same key."""
+
+
+def _submit(services: Services, caller: Principal, session_id: str, wanted: NewCall, key: str | None) -> _Submitted:
     """Submit the call as the caller, in a session that it opened.
 
     Raises:
@@ -271,7 +280,12 @@ def _submit(
     """
     subject = own_subject(services, caller, session_id)
     tool = services.registry.of(subject.tenant_id).resolve(wanted.tool).name
-    return subject, tool, services.pipeline.submit(wanted.tool, wanted.input, subject, runtime_tool_call_id=key)
+    joined = False
+    if key is not None:
+        with services.database.read() as connection:
+            joined = store.find_by_client_id(connection, subject.session_id, key) is not None
+    outcome = services.pipeline.submit(wanted.tool, wanted.input, subject, runtime_tool_call_id=key)
+    return _Submitted(outcome, subject, tool, joined)
 
 
 def _ended_status(tool: str, outcome: Denied | Finished) -> CallStatus:
