@@ -358,23 +358,26 @@ class Execution:
             _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
 
     def _allows(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> bool:
-        if self._decide is None:
-            return False
-        call = stored.call.model_copy(update={"input": given})
-        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
-        # What policy demands of the other input only, such as a redaction, would not be done.
-        return derived.effect is Effect.ALLOW and derived.obligations == own.obligations
+        decided = self._decide_both(stored, tool, given)
+        return decided is not None and decided[1].effect is Effect.ALLOW
 
     def _covers(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> bool:
-        if self._decide is None:
+        decided = self._decide_both(stored, tool, given)
+        if decided is None:
             return False
-        call = stored.call.model_copy(update={"input": given})
-        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
-        if derived.obligations != own.obligations:
-            return False
+        own, derived = decided
         # A person who was asked by these rules has answered for all that they ask about.
         is_answered = own.effect is derived.effect is Effect.ASK and derived.rule_hashes == own.rule_hashes
         return derived.effect is Effect.ALLOW or is_answered
+
+    def _decide_both(self, stored: CallRecord, tool: Tool, given: dict[str, Any]) -> tuple[Decision, Decision] | None:
+        """Policy's decisions on the call, and on the same call with another input; None if they can't stand for each other."""
+        if self._decide is None:
+            return None
+        call = stored.call.model_copy(update={"input": given})
+        own, derived = (self._decide(each, tool, stored.subject) for each in (stored.call, call))
+        # What policy demands of the other input only, such as a redaction, would not be done.
+        return (own, derived) if derived.obligations == own.obligations else None
 
     def _denies_read(self, stored: CallRecord, path: str) -> bool:
         reader = self._registry.of(stored.tenant_id).find("workspace.read")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from codesdk.domain.tool_results import ToolResult
-from codesdk.sandbox.port import FileError, FileInfo, FileRefused
+from codesdk.sandbox.port import FileInfo, FileRefused
 from codesdk.tools.context import Attachment, ToolContext, file_error_result
+from codesdk.tools.raw_bytes import copy_bytes, raw_structured
 from codesdk.tools.trees import read_tree, write_tree
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -27,37 +28,15 @@ def read_raw(given: dict[str, Any], context: ToolContext) -> ToolResult:
         return file_error_result(first)
     start = max(0, first.size - asked["last"]) if "last" in asked else min(asked.get("offset", 0), first.size)
     length = min(asked.get("length", first.size), first.size - start)
-    is_whole = not asked
 
     def fill(write: Callable[[bytes], object]) -> FileRefused | None:
-        received = 0
-
-        def take(piece: bytes) -> None:
-            nonlocal received
-            received += len(piece)
-            write(piece)
-
-        # A whole file is read to its end, so that one that grows meanwhile is noticed.
-        done = context.files.download(path, take, offset=start, length=None if is_whole else length)
-        if isinstance(done, FileRefused):
-            return done
-        if received != length:
-            return FileRefused(path=path, error=FileError.CONFLICT, message="the file has changed while it was read")
-        return None
+        return copy_bytes(path, write, context, size=length, offset=start, length=length if asked else None)
 
     refused = context.keep_stream(Attachment("file.bin", "application/octet-stream", b""), fill)
     if refused is not None:
         return file_error_result(refused)
-    structured = {
-        "path": path,
-        "content": "",
-        "start_line": 0,
-        "end_line": 0,
-        "total_lines": 0,
-        "truncated": length < first.size,
-        "sha256": None,
-        "raw": {"offset": start, "bytes": length, "size": first.size},
-    }
+    raw = {"offset": start, "bytes": length, "size": first.size}
+    structured = raw_structured(path, raw, truncated=length < first.size)
     return ToolResult(text=f"Read {length} bytes of {path} ({first.size} bytes).", structured=structured)
 
 

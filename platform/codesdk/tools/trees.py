@@ -19,6 +19,7 @@ from codesdk.sandbox.port import FileError, FileInfo, FileKind, FileRefused, Fil
 from codesdk.sandbox.runner.workspace.archive import EntryValidator
 from codesdk.sandbox.runner.workspace.root import OperationRefused
 from codesdk.tools.context import Attachment, StoredOutput, ToolContext, file_error_result
+from codesdk.tools.raw_bytes import copy_bytes, raw_structured
 
 MAX_ENTRIES = 20_000
 """Entries of a tree: each is decided by policy."""
@@ -65,23 +66,15 @@ def read_tree(given: dict[str, Any], context: ToolContext) -> ToolResult:
     refused = context.keep_stream(Attachment("tree.tar", "application/x-tar", b""), fill)
     if refused is not None:
         return file_error_result(refused)
-    structured = {
-        "path": path,
-        "content": "",
-        "start_line": 0,
-        "end_line": 0,
-        "total_lines": 0,
-        "truncated": bool(left_out),
-        "sha256": None,
-        "raw": {
-            "offset": 0,
-            "bytes": size,
-            "size": size,
-            "entries": len(entries),
-            "left_out": len(left_out),
-            "left_out_paths": left_out[:MAX_NAMED],
-        },
+    raw = {
+        "offset": 0,
+        "bytes": size,
+        "size": size,
+        "entries": len(entries),
+        "left_out": len(left_out),
+        "left_out_paths": left_out[:MAX_NAMED],
     }
+    structured = raw_structured(path, raw, truncated=bool(left_out))
     note = f" Left out: {', '.join(left_out[:MAX_NAMED])}." if left_out else ""
     return ToolResult(text=f"Packed {len(entries)} entries of {path} ({size} bytes).{note}", structured=structured)
 
@@ -127,20 +120,9 @@ def _pack(entry: FileInfo, prefix: str, context: ToolContext, add: Callable[[byt
         return None
     header.size = entry.size
     add(_encode(header))
-    received = 0
-
-    def take(piece: bytes) -> None:
-        nonlocal received
-        received += len(piece)
-        add(piece)
-
-    done = context.files.download(entry.path, take)
-    if isinstance(done, FileRefused):
-        return done
-    if received != entry.size:
-        text = "the file has changed while it was read"
-        return FileRefused(error=FileError.CONFLICT, path=entry.path, message=text)
-    add(bytes(-received % _BLOCK))
+    if (refused := copy_bytes(entry.path, add, context, size=entry.size)) is not None:
+        return refused
+    add(bytes(-entry.size % _BLOCK))
     return None
 
 
