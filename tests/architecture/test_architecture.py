@@ -55,7 +55,7 @@ CLOCK_OWNERS = {
     "sandbox": "deadlines of the engine's and the runner's edge, which run without the rest of the product",
     "provision": "starts programs and waits for them, before there is any service",
     "cli": "the process that a person looks at",
-    "client/sync/runtime.py": "pauses between two attempts, in the application's own process",
+    "client/sync/concurrency.py": "pauses between two attempts, in the application's own process",
     "worker/calls/listener.py": "spaces out the heartbeats of RQ's loop, which keeps its own time",
 }
 ENVIRONMENT_OWNERS = {

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 from anyio import to_thread
@@ -123,14 +123,12 @@ class EventBuffer:
         self._frames, self._size, self._last = [], 0, 0
 
 
-class CallEnd(Protocol):
-    """Tells when a stream of one call's events is complete."""
+class CallEnd(NamedTuple):
+    """When a stream of one call's events is complete."""
 
     call: ToolCallId
-
-    def reached(self) -> bool:
-        """Whether the call has ended for good: after a lost attempt, another follows. Reads the database."""
-        ...
+    reached: Callable[[], bool]
+    """Whether the call has ended for good: after a lost attempt, another follows. Reads the database."""
 
 
 class OpenStream(Protocol):
@@ -319,9 +317,14 @@ async def stream_to(receive: Receive, send: Send, write: Callable[[SseWriter], A
 
 
 async def _watch_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    await disconnected(receive)
+    scope.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client of a request, whose body was read, disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    scope.cancel()
 
 
 def _frame(event: Event, epoch: str) -> bytes:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from codesdk.client.aio.client import AsyncClient
+from codesdk.client.aio.concurrency import in_thread
 from codesdk.client.sync.client import Client
 from codesdk.errors import ExitCode, Fault
 
@@ -70,10 +72,8 @@ class AsyncEmbeddedClient(AsyncClient):
 
     async def close(self) -> None:
         """Close the connections and end CodeSDK, with all sessions."""
-        import anyio.to_thread  # noqa: PLC0415 (only asynchronous applications need it)
-
         await super().close()
-        await anyio.to_thread.run_sync(self._daemon.stop)
+        await in_thread(self._daemon.stop)
 
 
 def embedded(
@@ -112,10 +112,8 @@ async def async_embedded(
     Raises:
         StartFailed: the reason why it could not start.
     """
-    import anyio.to_thread  # noqa: PLC0415 (only asynchronous applications need it)
-
     options = _options(data_dir=data_dir, policies=policies, profile=profile, sandbox=sandbox)
-    return AsyncEmbeddedClient(await anyio.to_thread.run_sync(_start, options))
+    return AsyncEmbeddedClient(await in_thread(partial(_start, options)))
 
 
 def _options(**given: Any) -> list[str]:

@@ -10,7 +10,6 @@ from codesdk.client.errors import CallFailed
 
 CALL_DENIED = "denied"
 CALL_COMPLETED = "completed"
-CALL_WAITING = "waiting_for_tool_decision"
 
 
 class ApiModel(BaseModel):

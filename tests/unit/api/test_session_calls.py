@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from codesdk.api.connected_wait import wait_while_connected
 from codesdk.api.event_stream import OpenStreams, TooManyStreams
+from codesdk.api.session_calls import wait_while_connected
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.client import ApiError, ConflictError, NotFoundError, RateLimitedError, Retries, ServerError
+from codesdk.client.call_output import OutputFilter
 from codesdk.client.connection import NoConnection, find_connection
 from codesdk.client.errors import error_of
 from codesdk.client.models import Call, Event
-from codesdk.client.output import OutputFilter
 
 REPOSITORY = Path(__file__).parents[3]
 

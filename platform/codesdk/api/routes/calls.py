@@ -10,11 +10,11 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router, slots_of
-from codesdk.api.connected_wait import MAX_WAIT_S, wait_while_connected
+from codesdk.api.access import Caller, ServicesDep, guarded_router, slots_of
 from codesdk.api.cursor import CURSOR_PATTERN, start_position
-from codesdk.api.event_stream import EventStream, OpenStreams
-from codesdk.api.session_calls import idempotency_key, own_subject
+from codesdk.api.event_stream import CallEnd, OpenStreams
+from codesdk.api.routes.events import open_event_stream
+from codesdk.api.session_calls import MAX_WAIT_S, idempotency_key, own_subject, wait_while_connected
 from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
 from codesdk.domain.events import EventType
@@ -24,7 +24,6 @@ from codesdk.domain.subjects import Subject
 from codesdk.domain.tool_results import MAX_TOOL_NAME, ToolResult
 from codesdk.errors import Fault
 from codesdk.mcphost import McpHost
-from codesdk.tenancy.access import Action
 from codesdk.tenancy.principal import Principal
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord, Denied, Finished, Outcome, Waiting
@@ -220,18 +219,9 @@ def follow_call(
         with services.database.read() as connection:
             requested = retry_store.event_seq(connection, session, first, EventType.CALL_REQUESTED)
         begin = begin._replace(after=max(0, requested - 1))
-    readmitted = access_recheck(request, Action.EVENTS_READ)
-    return EventStream(
-        log=services.log,
-        tail=services.tail,
-        readers=cast("OpenStreams", request.app.state.readers),
-        tenant=caller.tenant_id,
-        session=session,
-        begin=begin,
-        head=head,
-        recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
-        until=_CallEnd(services, found.tenant_id, session, call),
-    )
+    find = partial(services.pipeline.find, found.tenant_id, session, call)
+    end = CallEnd(call, lambda: isinstance(find(), Denied | Finished))
+    return open_event_stream(request, services, caller.tenant_id, session, begin=begin, head=head, until=end)
 
 
 @router.get("/v1/sessions/{session_id}/calls/{call_id}")
@@ -248,18 +238,6 @@ def cancel_call(session_id: str, call_id: str, caller: Caller, services: Service
     done = services.pipeline.cancel(*place, found.identity.tool_call_id, f"{caller.name} cancelled it.")
     after = _find(services, caller.tenant_id, session_id, call_id)
     return Cancelled(cancelled=done, call=_call_status(services, after))
-
-
-class _CallEnd:
-    """See `event_stream.CallEnd`."""
-
-    def __init__(self, services: Services, tenant: TenantId, session: SessionId, call: ToolCallId) -> None:
-        self._services = services
-        self._place = (tenant, session)
-        self.call = call
-
-    def reached(self) -> bool:
-        return isinstance(self._services.pipeline.find(*self._place, self.call), Denied | Finished)
 
 
 class _Submitted(NamedTuple):

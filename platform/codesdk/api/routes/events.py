@@ -8,9 +8,11 @@ from fastapi import Query, Request, Response
 from starlette.responses import JSONResponse
 
 from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router
-from codesdk.api.cursor import CURSOR_PATTERN, encode_cursor, start_position
-from codesdk.api.event_stream import EventStream, OpenStreams
+from codesdk.api.cursor import CURSOR_PATTERN, StartPosition, encode_cursor, start_position
+from codesdk.api.event_stream import CallEnd, EventStream, OpenStreams
+from codesdk.bootstrap import Services
 from codesdk.domain.events import Event
+from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.log import PAGE_SIZE, EventBatch
 from codesdk.tenancy.access import Action
@@ -48,20 +50,10 @@ def read_events(
     session = services.sessions.find(caller.tenant_id, session_id).id
     epoch, head = services.log.position(session)
     if "text/event-stream" in request.headers.get("accept", ""):
-        readmitted = access_recheck(request, Action.EVENTS_READ)
         begin = start_position(request.headers.get("last-event-id", after), epoch, head)
         # A reader that was disconnected by an unreadable event gets the reason as a status when it reconnects.
         _events_or_raise(services.log.page(session, begin.after, 1))
-        return EventStream(
-            log=services.log,
-            tail=services.tail,
-            readers=cast("OpenStreams", request.app.state.readers),
-            tenant=caller.tenant_id,
-            session=session,
-            begin=begin,
-            head=head,
-            recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
-        )
+        return open_event_stream(request, services, caller.tenant_id, session, begin=begin, head=head)
     begin = start_position(after, epoch, head)
     events = _events_or_raise(services.log.page(session, begin.after, limit))
     page = EventPage(
@@ -78,3 +70,28 @@ def _events_or_raise(page: EventBatch) -> list[Event]:
     if page.fault is not None and not page.events:
         raise page.fault
     return page.events
+
+
+def open_event_stream(
+    request: Request,
+    services: Services,
+    tenant: TenantId,
+    session: SessionId,
+    *,
+    begin: StartPosition,
+    head: int,
+    until: CallEnd | None = None,
+) -> EventStream:
+    """Create the stream of a session's events for the request's caller, who may read them. Arguments: see `EventStream`."""
+    readmitted = access_recheck(request, Action.EVENTS_READ)
+    return EventStream(
+        log=services.log,
+        tail=services.tail,
+        readers=cast("OpenStreams", request.app.state.readers),
+        tenant=tenant,
+        session=session,
+        begin=begin,
+        head=head,
+        recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
+        until=until,
+    )

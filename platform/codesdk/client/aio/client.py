@@ -10,12 +10,12 @@ from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from codesdk.client import requests
+from codesdk.client.aio.concurrency import finish, resolve, save
 from codesdk.client.aio.files import AsyncFiles
-from codesdk.client.aio.runtime import finish, resolve, save
 from codesdk.client.aio.transport import AsyncTransport
+from codesdk.client.call_output import APPROVAL_REQUESTED, CALL_END, SESSION_CLOSED, OutputFilter
 from codesdk.client.connection import find_connection
 from codesdk.client.models import Approval, Artifact, Call, Event, OpenedSession, SessionInfo, Tool
-from codesdk.client.output import APPROVAL_REQUESTED, CALL_END, SESSION_CLOSED, OutputFilter
 from codesdk.client.requests import SessionOptions
 from codesdk.client.retries import Retries
 from codesdk.client.workspace_archive import pack

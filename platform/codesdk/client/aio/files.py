@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import httpx2
 
-from codesdk.client.aio.runtime import in_thread
+from codesdk.client.aio.concurrency import in_thread
 from codesdk.client.aio.transport import AsyncTransport
 from codesdk.client.exchange import json_of
 from codesdk.client.local_tree import pack_tree, unpack_tree

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx2
 
-from codesdk.client.aio.runtime import HttpClient, sleep
+from codesdk.client.aio.concurrency import HttpClient, sleep
 from codesdk.client.errors import ApiError, ApiUnreachable
 from codesdk.client.exchange import (
     STREAM_REQUEST,
@@ -69,16 +69,14 @@ class AsyncTransport:
             await sleep(pause_s)
 
     @asynccontextmanager
-    async def download(
-        self, path: str, params: Mapping[str, str | int] | None = None
-    ) -> AsyncIterator[httpx2.Response]:
+    async def download(self, path: str) -> AsyncIterator[httpx2.Response]:
         """A response whose body is read in the block.
 
         Raises:
             ApiError: the API refused it, or doesn't answer.
         """
         try:
-            async with self._http.stream("GET", path, params=dict(params or {})) as response:
+            async with self._http.stream("GET", path) as response:
                 if response.is_error:
                     await response.aread()
                     raise error_from(response)
@@ -86,9 +84,7 @@ class AsyncTransport:
         except httpx2.TransportError as error:
             raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
 
-    async def follow(
-        self, path: str, cursor: str | None = None, params: Mapping[str, str | int] | None = None
-    ) -> AsyncIterator[httpx2.ServerSentEvent]:
+    async def follow(self, path: str, cursor: str | None = None) -> AsyncIterator[httpx2.ServerSentEvent]:
         """The messages of a stream after `cursor`, with reconnects that lose and repeat none, until the caller stops.
 
         Raises:
@@ -98,9 +94,7 @@ class AsyncTransport:
         while True:
             headers = stream_headers(cursor)
             try:
-                async with self._http.stream(
-                    "GET", path, headers=headers, params=dict(params or {}), timeout=STREAM_TIMEOUT
-                ) as response:
+                async with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
                     if response.is_error:
                         await response.aread()
                         raise error_from(response)

@@ -1,1 +1,1 @@
-"""The synchronous client: generated from `codesdk.client.aio` by `scripts/sync_client.py`, but for `runtime`."""
+"""The synchronous client: generated from `codesdk.client.aio` by `scripts/sync_client.py`, but for `concurrency`."""

@@ -11,13 +11,13 @@ from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from codesdk.client import requests
+from codesdk.client.call_output import APPROVAL_REQUESTED, CALL_END, SESSION_CLOSED, OutputFilter
 from codesdk.client.connection import find_connection
 from codesdk.client.models import Approval, Artifact, Call, Event, OpenedSession, SessionInfo, Tool
-from codesdk.client.output import APPROVAL_REQUESTED, CALL_END, SESSION_CLOSED, OutputFilter
 from codesdk.client.requests import SessionOptions
 from codesdk.client.retries import Retries
+from codesdk.client.sync.concurrency import finish, resolve, save
 from codesdk.client.sync.files import Files
-from codesdk.client.sync.runtime import finish, resolve, save
 from codesdk.client.sync.transport import Transport
 from codesdk.client.workspace_archive import pack
 

@@ -16,7 +16,7 @@ from codesdk.client.exchange import json_of
 from codesdk.client.local_tree import pack_tree, unpack_tree
 from codesdk.client.models import Call, FileEntry, FileStatus, WrittenFile
 from codesdk.client.requests import IDEMPOTENCY_KEY, Request
-from codesdk.client.sync.runtime import in_thread
+from codesdk.client.sync.concurrency import in_thread
 from codesdk.client.sync.transport import Transport
 
 WaitForCall = Callable[[str], Call]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from codesdk.client.exchange import (
 )
 from codesdk.client.requests import Request
 from codesdk.client.retries import Retries
-from codesdk.client.sync.runtime import HttpClient, sleep
+from codesdk.client.sync.concurrency import HttpClient, sleep
 
 T = TypeVar("T")
 
@@ -70,14 +70,14 @@ class Transport:
             sleep(pause_s)
 
     @contextmanager
-    def download(self, path: str, params: Mapping[str, str | int] | None = None) -> Iterator[httpx2.Response]:
+    def download(self, path: str) -> Iterator[httpx2.Response]:
         """A response whose body is read in the block.
 
         Raises:
             ApiError: the API refused it, or doesn't answer.
         """
         try:
-            with self._http.stream("GET", path, params=dict(params or {})) as response:
+            with self._http.stream("GET", path) as response:
                 if response.is_error:
                     response.read()
                     raise error_from(response)
@@ -85,9 +85,7 @@ class Transport:
         except httpx2.TransportError as error:
             raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
 
-    def follow(
-        self, path: str, cursor: str | None = None, params: Mapping[str, str | int] | None = None
-    ) -> Iterator[httpx2.ServerSentEvent]:
+    def follow(self, path: str, cursor: str | None = None) -> Iterator[httpx2.ServerSentEvent]:
         """The messages of a stream after `cursor`, with reconnects that lose and repeat none, until the caller stops.
 
         Raises:
@@ -97,9 +95,7 @@ class Transport:
         while True:
             headers = stream_headers(cursor)
             try:
-                with self._http.stream(
-                    "GET", path, headers=headers, params=dict(params or {}), timeout=STREAM_TIMEOUT
-                ) as response:
+                with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
                     if response.is_error:
                         response.read()
                         raise error_from(response)
